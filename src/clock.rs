@@ -1,0 +1,121 @@
+//! Time: the only place that reads the clock or sleeps.
+//!
+//! A `Clock` is handed down; tests hand down one that they move themselves. What is recorded is a `Timestamp`
+//! (milliseconds since the Unix epoch); durations are measured on the monotonic side of the same clock.
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Returns the moment `duration` after this one.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns how long after `earlier` this is; zero where it is not after.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// Writes RFC 3339 in UTC, to the second.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (days, rest) = (seconds / 86_400, seconds % 86_400);
+        // Days to civil date, with years that begin in March so that the leap day is last.
+        let z = days + 719_468;
+        let (era, day_of_era) = (z / 146_097, z % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest % 3600 / 60, rest % 60)
+    }
+}
+
+/// Where time comes from.
+#[derive(Debug, Clone)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    System { start: Instant },
+    Fake { now_ms: Arc<AtomicU64> },
+}
+
+impl Clock {
+    /// The machine's clock.
+    #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
+    pub fn system() -> Clock {
+        Clock(Source::System { start: Instant::now() })
+    }
+
+    /// A clock that stands still until `advance` moves it.
+    pub fn fake(at: Timestamp) -> Clock {
+        Clock(Source::Fake { now_ms: Arc::new(AtomicU64::new(at.0)) })
+    }
+
+    /// Moves a fake clock; the system's is left alone.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Fake { now_ms } = &self.0 {
+            now_ms.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        }
+    }
+
+    /// Returns the present moment.
+    #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::System { .. } => {
+                Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+            }
+            Source::Fake { now_ms } => Timestamp(now_ms.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Returns the time since this clock was made, unmoved by changes of the wall clock.
+    pub fn elapsed(&self) -> Duration {
+        match &self.0 {
+            Source::System { start } => start.elapsed(),
+            Source::Fake { now_ms } => Duration::from_millis(now_ms.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Waits until `due`. On a fake clock the wait ends at once and the clock stands at `due`.
+    pub async fn sleep_until(&self, due: Timestamp) {
+        match &self.0 {
+            Source::System { .. } => tokio::time::sleep(due.since(self.now())).await,
+            Source::Fake { now_ms } => {
+                now_ms.fetch_max(due.0, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_read_as_dates() {
+        assert_eq!(Timestamp(0).to_string(), "1970-01-01T00:00:00Z");
+        assert_eq!(Timestamp(951_782_400_000).to_string(), "2000-02-29T00:00:00Z");
+        assert_eq!(Timestamp(1_796_083_199_999).to_string(), "2026-11-30T23:59:59Z");
+    }
+}

@@ -1,0 +1,150 @@
+//! Names of runs, steps, nodes, commits and blobs.
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+macro_rules! text_id {
+    ($(#[$doc:meta] $name:ident;)*) => {$(
+        #[$doc]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl From<&str> for $name {
+            fn from(text: &str) -> $name {
+                $name(text.to_owned())
+            }
+        }
+    )*};
+}
+
+text_id! {
+    /// A run: `<workflow>-<six letters or digits>`; also a part of ref names and folder names.
+    RunId;
+    /// A step, as its author wrote it: `[a-z][a-z0-9_-]*`.
+    StepId;
+    /// A commit, in hexadecimal.
+    CommitId;
+    /// A blob in the run's store: the SHA-256 of its content, in hexadecimal.
+    BlobId;
+}
+
+impl BlobId {
+    /// Names a content.
+    pub fn of(content: &[u8]) -> BlobId {
+        BlobId(hex(&Sha256::digest(content)))
+    }
+}
+
+/// Writes bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A node of a run: a step, one item of its `for_each`, or a helper session inside either (a resolver in a merge, a
+/// sub-agent that an agent started).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeId {
+    /// The step.
+    pub step: StepId,
+    /// The key of an item, free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+    /// The name of a helper session, `[a-z0-9-]+`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helper: Option<String>,
+}
+
+impl NodeId {
+    /// Names a step itself.
+    pub fn step(step: &StepId) -> NodeId {
+        NodeId { step: step.clone(), item: None, helper: None }
+    }
+
+    /// Names an item of a step.
+    pub fn item(step: &StepId, key: &str) -> NodeId {
+        NodeId { step: step.clone(), item: Some(key.to_owned()), helper: None }
+    }
+
+    /// Names a helper session of this node.
+    #[must_use]
+    pub fn helper(&self, name: &str) -> NodeId {
+        NodeId { helper: Some(name.to_owned()), ..self.clone() }
+    }
+
+    /// Returns this node without its helper: the node that owns the work.
+    #[must_use]
+    pub fn owner(&self) -> NodeId {
+        NodeId { helper: None, ..self.clone() }
+    }
+
+    /// Returns a name for folders and refs: `[a-z0-9._-]`, distinct for distinct nodes, at most 80 bytes.
+    pub fn slug(&self) -> String {
+        let plain = |text: &str| {
+            !text.is_empty()
+                && text.len() <= 24
+                && !text.starts_with(['.', '-'])
+                && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        };
+        let mut slug = self.step.0.chars().take(24).collect::<String>();
+        if let Some(key) = &self.item {
+            slug.push('.');
+            if plain(key) {
+                slug.push_str(key);
+            } else {
+                let kept: String = key.chars().filter(|c| c.is_ascii_alphanumeric()).take(12).collect::<String>().to_ascii_lowercase();
+                slug.push_str(&format!("{kept}_{}", &BlobId::of(key.as_bytes()).0[..10]));
+            }
+        }
+        if let Some(helper) = &self.helper {
+            slug.push_str("..");
+            slug.push_str(&helper.chars().take(20).collect::<String>());
+        }
+        // Git refuses `..` in ref names; a single underscore pair stands for it.
+        slug.replace("..", "__")
+    }
+}
+
+impl From<&StepId> for NodeId {
+    fn from(step: &StepId) -> NodeId {
+        NodeId::step(step)
+    }
+}
+
+impl fmt::Display for NodeId {
+    /// Writes `step`, `step/item` or `step/item:helper`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.step)?;
+        if let Some(item) = &self.item {
+            write!(f, "/{item}")?;
+        }
+        if let Some(helper) = &self.helper {
+            write!(f, ":{helper}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_fit_for_refs_and_distinct() {
+        let step = StepId::from("build");
+        let slugs: Vec<String> =
+            ["auth", "src/a.rs", "src/A.rs", "a..b", ".git", "é", "", "con flict~^:"].iter().map(|key| NodeId::item(&step, key).slug()).collect();
+        let distinct: std::collections::BTreeSet<_> = slugs.iter().collect();
+        assert_eq!(distinct.len(), slugs.len(), "{slugs:?}");
+        for slug in &slugs {
+            assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b)), "{slug}");
+            assert!(!slug.contains("..") && !slug.ends_with('.'), "{slug}");
+        }
+        assert_eq!(NodeId::item(&step, "auth").slug(), "build.auth");
+        assert_eq!(NodeId::step(&step).helper("resolver-1").slug(), "build__resolver-1");
+    }
+}

@@ -1,0 +1,459 @@
+//! The one vocabulary of what happened, and the words that cross layers.
+//!
+//! A run is its journal: [`Event`] is what is journalled, folded into state, shown, exported and replayed. The enum is
+//! closed and in the past tense; an event is acknowledged before its effect is visible. Serialised externally tagged
+//! (`{"step_started": {…}}`), since blocks inside keep their raw bytes, which tagged enums would lose.
+mod id;
+mod outcome;
+
+use crate::{
+    clock::Timestamp,
+    message::{Message, Reply, ToolResult, ToolSpec},
+};
+pub(crate) use id::hex;
+pub use id::{BlobId, CommitId, NodeId, RunId, StepId};
+pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// A journalled event. `seq` starts at 0 and has no gaps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its place in the journal.
+    pub seq: u64,
+    /// When it was appended.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The run began; always the first record.
+    RunStarted(RunStarted),
+    /// Another process took the run up again.
+    RunResumed {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A step's `if` was evaluated.
+    ConditionEvaluated {
+        /// The node.
+        node: NodeId,
+        /// What it gave.
+        holds: bool,
+    },
+    /// A `for_each` got items, at its start or from the orchestrator.
+    ItemsAdded {
+        /// The step.
+        step: StepId,
+        /// The new items, in order.
+        items: Vec<Item>,
+        /// Who added them: the step itself, or the orchestrator's node.
+        by: NodeId,
+    },
+    /// An attempt of a node began.
+    StepStarted {
+        /// The node.
+        node: NodeId,
+        /// From 1.
+        attempt: u32,
+    },
+    /// A node has a place to work in.
+    WorkspaceMade {
+        /// The node.
+        node: NodeId,
+        /// The commit it starts from.
+        base: CommitId,
+        /// How it is kept apart: `linked`, `view`.
+        isolation: String,
+        /// Where it stands.
+        path: String,
+    },
+    /// An agent's session began, or got its first message in this attempt: everything that is frozen for it.
+    AgentBriefed {
+        /// The node.
+        node: NodeId,
+        /// What it is told and may use.
+        brief: Brief,
+    },
+    /// The engine said something to an agent after its brief.
+    MessageAdded {
+        /// The node.
+        node: NodeId,
+        /// What was said; text only, results are recorded one by one.
+        message: Message,
+        /// Why.
+        why: Why,
+    },
+    /// A whole reply arrived; recorded before it is judged.
+    ModelReplied {
+        /// The node.
+        node: NodeId,
+        /// The reply.
+        reply: Reply,
+    },
+    /// A tool call passed the gate and is about to have its effect.
+    ToolStarted {
+        /// The node.
+        node: NodeId,
+        /// The call's id.
+        call: String,
+        /// The input as hooks left it, where they changed it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+        /// How to recover when its end was never recorded.
+        recovery: Recovery,
+    },
+    /// A tool call has its one result.
+    ToolFinished {
+        /// The node.
+        node: NodeId,
+        /// What the model is told.
+        result: ToolResult,
+        /// The tool, for those who read only this record.
+        tool: String,
+        /// How the gate judged the call.
+        verdict: String,
+        /// What hooks want the model to know besides.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        context: Vec<String>,
+        /// The whole output, where the text above is cut.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<BlobId>,
+        /// How long it took.
+        took_ms: u64,
+    },
+    /// A hook ran and had something to say, or failed.
+    HookRan {
+        /// The node.
+        node: NodeId,
+        /// The hook's name.
+        hook: String,
+        /// The hook event, `PreToolUse` say.
+        on: String,
+        /// The call it was asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+        /// One word: `allow`, `deny`, `ask`, `block`, `stop`, `error`, `none`.
+        verdict: String,
+        /// Its reason, or what went wrong.
+        reason: String,
+    },
+    /// The older part of a conversation was replaced by a shorter one.
+    Compacted {
+        /// The node.
+        node: NodeId,
+        /// How many messages from the start were replaced (the first one, the brief's, is repeated in `messages`).
+        cut: usize,
+        /// What stands in their place.
+        messages: Vec<Message>,
+        /// The strategy's name.
+        strategy: String,
+        /// Estimated tokens before.
+        before: u64,
+        /// Estimated tokens after.
+        after: u64,
+    },
+    /// A step's checks ran.
+    VerifyRan {
+        /// The node.
+        node: NodeId,
+        /// Whether all were green.
+        passed: bool,
+        /// The tail of the first red one's output, or empty.
+        tail: String,
+    },
+    /// The engine made a commit of a node's work.
+    WorkCaptured {
+        /// The node.
+        node: NodeId,
+        /// The commit; its ref is set after this record and restored from it.
+        commit: CommitId,
+        /// Paths that differ from the base, sorted.
+        paths: Vec<String>,
+    },
+    /// A step of a merge.
+    MergeAdvanced {
+        /// The merge step's node.
+        node: NodeId,
+        /// What happened.
+        progress: MergeProgress,
+    },
+    /// A node waits for a person.
+    QuestionAsked {
+        /// The node.
+        node: NodeId,
+        /// The call that is asked about.
+        call: String,
+        /// What is asked.
+        question: String,
+    },
+    /// A question was answered.
+    QuestionAnswered {
+        /// The node.
+        node: NodeId,
+        /// The call that was asked about.
+        call: String,
+        /// Whether it may go on.
+        allowed: bool,
+        /// Who answered: `terminal`, `--on-ask`, a name.
+        by: String,
+    },
+    /// A node will be tried again.
+    RetryScheduled {
+        /// The node.
+        node: NodeId,
+        /// Not before this.
+        due: Timestamp,
+        /// Why the last attempt failed.
+        failure: Failure,
+    },
+    /// A retry is due.
+    TimerFired {
+        /// The node.
+        node: NodeId,
+    },
+    /// The orchestrator was told what changed.
+    OrchestratorWoken {
+        /// Its node.
+        node: NodeId,
+        /// Why, in the words of `wake`.
+        reasons: Vec<String>,
+        /// What it was told.
+        message: Message,
+    },
+    /// The orchestrator has said what it had to say to its last waking.
+    OrchestratorRested {
+        /// Its node.
+        node: NodeId,
+        /// Its words.
+        text: String,
+    },
+    /// A node ended.
+    StepFinished {
+        /// The node.
+        node: NodeId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A branch is about to be made; on disk before it is tried.
+    BranchIntended {
+        /// The branch's full ref name.
+        name: String,
+        /// Where it will stand.
+        commit: CommitId,
+    },
+    /// The branch stands.
+    BranchMade {
+        /// The branch's full ref name.
+        name: String,
+        /// Where.
+        commit: CommitId,
+    },
+    /// The run ended; always the last record.
+    RunFinished {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// Everything a run is pinned to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// The run.
+    pub run: RunId,
+    /// The workflow's name.
+    pub workflow: String,
+    /// Where the workflow was found, for people.
+    pub file: String,
+    /// The inputs, checked and with defaults.
+    pub inputs: Map<String, Value>,
+    /// The commit everything starts from.
+    pub base: CommitId,
+    /// The ref that was checked out when the run began, where there was one.
+    pub head: Option<String>,
+    /// Content hashes of the workflow and of all it resolved, by `kind:name`.
+    pub pins: BTreeMap<String, String>,
+    /// Whether the models are scripted; then nothing of this run was said by a real one.
+    pub scripted: bool,
+}
+
+/// One item of a `for_each`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    /// Unique in its step.
+    pub key: String,
+    /// What templates see under the `as` name.
+    pub value: Value,
+    /// Keys of items that must succeed first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+}
+
+/// What is frozen for an agent's session, so that a resumed one sends the same bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Brief {
+    /// The agent's name.
+    pub agent: String,
+    /// `provider/model` choices, in order.
+    pub models: Vec<String>,
+    /// The system text.
+    pub system: String,
+    /// The tools declared, sorted by name.
+    pub tools: Vec<ToolSpec>,
+    /// JSON Schema of the final answer, where one is demanded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// The first user message.
+    pub message: Message,
+}
+
+/// Why the engine spoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// `verify` was red.
+    VerifyRed,
+    /// The answer does not fit its schema.
+    SchemaMismatch,
+    /// The reply was empty or cut.
+    Continue,
+    /// A Stop hook wants more.
+    StopHook,
+    /// The agent's name for what else a hook added.
+    HookContext,
+    /// The conversation continues with a new task (a resolver's next conflict, say).
+    NextTask,
+}
+
+/// How to recover when a call's end was never recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// It only reads: run it again.
+    Again,
+    /// It writes these files: put back what was there and run it again.
+    Restore(Vec<FileBefore>),
+    /// It may do anything in the worktree: go back to this commit's tree and run it again.
+    Rollback(CommitId),
+    /// It reaches beyond the worktree: tell the model that the outcome is unknown.
+    Unknown,
+}
+
+/// What a file was before a write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileBefore {
+    /// Relative to the worktree's root.
+    pub path: String,
+    /// Its content; `None` where there was no file.
+    pub content: Option<BlobId>,
+    /// Whether it could be executed.
+    #[serde(default)]
+    pub executable: bool,
+}
+
+/// What a merge step did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeProgress {
+    /// A source was joined.
+    Joined {
+        /// The source.
+        from: NodeId,
+        /// The joined commit.
+        commit: CommitId,
+        /// Paths whose conflict was settled, and by whom.
+        settled: Vec<(String, String)>,
+    },
+    /// A source conflicts.
+    Conflicted {
+        /// The source.
+        from: NodeId,
+        /// The paths.
+        paths: Vec<String>,
+    },
+    /// A source was put aside; its ref is kept.
+    Ejected {
+        /// The source.
+        from: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// The joined tree was checked.
+    Verified {
+        /// The commit whose tree was checked.
+        commit: CommitId,
+        /// Whether it passed.
+        passed: bool,
+        /// The tail of what was red.
+        tail: String,
+    },
+}
+
+impl Event {
+    /// Returns the node this event is about, where it is about one.
+    pub fn node(&self) -> Option<&NodeId> {
+        match self {
+            Event::ConditionEvaluated { node, .. }
+            | Event::StepStarted { node, .. }
+            | Event::WorkspaceMade { node, .. }
+            | Event::AgentBriefed { node, .. }
+            | Event::MessageAdded { node, .. }
+            | Event::ModelReplied { node, .. }
+            | Event::ToolStarted { node, .. }
+            | Event::ToolFinished { node, .. }
+            | Event::HookRan { node, .. }
+            | Event::Compacted { node, .. }
+            | Event::VerifyRan { node, .. }
+            | Event::WorkCaptured { node, .. }
+            | Event::MergeAdvanced { node, .. }
+            | Event::QuestionAsked { node, .. }
+            | Event::QuestionAnswered { node, .. }
+            | Event::RetryScheduled { node, .. }
+            | Event::TimerFired { node }
+            | Event::OrchestratorWoken { node, .. }
+            | Event::OrchestratorRested { node, .. }
+            | Event::StepFinished { node, .. } => Some(node),
+            Event::RunStarted(_)
+            | Event::RunResumed { .. }
+            | Event::ItemsAdded { .. }
+            | Event::BranchIntended { .. }
+            | Event::BranchMade { .. }
+            | Event::RunFinished { .. } => None,
+        }
+    }
+
+    /// Returns whether this record must be on the disk, not only safe from the death of the process, before anything
+    /// else happens: what follows it is visible outside the run.
+    pub fn needs_sync(&self) -> bool {
+        match self {
+            Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::RunFinished { .. } => true,
+            Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
+            Event::RunResumed { .. }
+            | Event::ConditionEvaluated { .. }
+            | Event::ItemsAdded { .. }
+            | Event::StepStarted { .. }
+            | Event::WorkspaceMade { .. }
+            | Event::AgentBriefed { .. }
+            | Event::MessageAdded { .. }
+            | Event::ModelReplied { .. }
+            | Event::ToolFinished { .. }
+            | Event::HookRan { .. }
+            | Event::Compacted { .. }
+            | Event::VerifyRan { .. }
+            | Event::WorkCaptured { .. }
+            | Event::MergeAdvanced { .. }
+            | Event::QuestionAsked { .. }
+            | Event::RetryScheduled { .. }
+            | Event::TimerFired { .. }
+            | Event::OrchestratorWoken { .. }
+            | Event::OrchestratorRested { .. }
+            | Event::StepFinished { .. }
+            | Event::BranchMade { .. } => false,
+        }
+    }
+}

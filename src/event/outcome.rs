@@ -1,0 +1,158 @@
+//! How a step or a run ended.
+use super::CommitId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How something ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It did what it declared.
+    Succeeded(Success),
+    /// It did not.
+    Failed(Failure),
+    /// It never started.
+    Skipped(SkipCause),
+}
+
+/// What a step that succeeded leaves behind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Success {
+    /// The step's output as templates see it.
+    pub output: Value,
+    /// The commit the engine made of its work, where it wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+}
+
+/// Why something failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The kind, for programs.
+    pub kind: FailureKind,
+    /// A sentence fragment for people.
+    pub message: String,
+    /// What to do, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Readable remains: `stdout`, `exit_code` of a command, say.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub output: Value,
+}
+
+impl Failure {
+    /// Makes a failure without a hint.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into(), hint: None, output: Value::Null }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The kinds of failure; each has its own status on every screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A limit of an agent, a step or the run was reached.
+    Limit(Limit),
+    /// The step's time ran out.
+    Timeout,
+    /// The model declined.
+    Refused,
+    /// The reply was cut by a limit of the provider and could not be had whole.
+    Truncated,
+    /// The window is full and nothing more can be dropped.
+    ContextExhausted,
+    /// The provider could not be reached, or answered with an error that waiting does not mend.
+    Model,
+    /// The model stopped for a reason this program does not know.
+    UnknownStop,
+    /// `verify` stayed red.
+    Verify,
+    /// The output does not fit its schema.
+    Schema,
+    /// A command exited with another code than 0.
+    Command,
+    /// A hook stopped the agent.
+    Hook,
+    /// The worktree could not be made or kept apart.
+    Isolation,
+    /// The work could not be committed under the tree policy, or left its scope.
+    Policy,
+    /// Work could not be joined.
+    Merge,
+    /// A template could not be evaluated.
+    Template,
+    /// Something else of the run's failed, so this was ended too.
+    Aborted,
+    /// A person asked it to stop.
+    Cancelled,
+    /// A question had no one to answer it, or the answer was no.
+    Refusal,
+    /// Other things of this machine: files, processes, git.
+    Environment,
+    /// A bug in this program.
+    Bug,
+}
+
+/// What ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Model calls.
+    Turns,
+    /// Tokens, in and out.
+    Tokens,
+    /// Dollars.
+    Money,
+    /// Wall time.
+    Time,
+    /// The same tool call again and again.
+    Repeats,
+}
+
+/// Why something never started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipCause {
+    /// Its `if` was false.
+    Condition,
+    /// What it needs ended in another way than it asked for.
+    Upstream(super::NodeId),
+    /// The orchestrator stopped it.
+    Stopped,
+    /// The run was ending.
+    RunEnding,
+}
+
+impl Outcome {
+    /// Returns the success, where it is one.
+    pub fn success(&self) -> Option<&Success> {
+        if let Outcome::Succeeded(success) = self { Some(success) } else { None }
+    }
+
+    /// Returns the failure, where it is one.
+    pub fn failure(&self) -> Option<&Failure> {
+        if let Outcome::Failed(failure) = self { Some(failure) } else { None }
+    }
+
+    /// Returns the one word for it: `succeeded`, `failed` or `skipped`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded(_) => "succeeded",
+            Outcome::Failed(_) => "failed",
+            Outcome::Skipped(_) => "skipped",
+        }
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Outcome {
+        Outcome::Failed(failure)
+    }
+}

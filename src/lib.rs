@@ -1,0 +1,24 @@
+//! Spinney.
+pub mod agent;
+pub mod cli;
+pub mod clock;
+pub mod engine;
+pub mod event;
+pub mod git;
+pub mod hooks;
+pub mod http;
+pub mod journal;
+pub mod library;
+pub mod llm;
+pub mod merge;
+pub mod message;
+pub mod plan;
+pub mod prompts;
+pub mod sandbox;
+pub mod skills;
+pub mod source;
+pub mod tasks;
+pub mod telemetry;
+pub mod tools;
+pub mod trace;
+pub mod workflow;

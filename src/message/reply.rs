@@ -1,0 +1,98 @@
+//! One reply of a model: its blocks, why it stopped, what it cost.
+use super::{Block, Message, Role, ToolCall, View};
+use serde::{Deserialize, Serialize};
+
+/// Why a model stopped. Only `EndTurn` and `StopSequence` end a conversation well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model has nothing more to do.
+    EndTurn,
+    /// The model waits for tool results.
+    ToolUse,
+    /// The reply was cut at the output limit.
+    MaxTokens,
+    /// A stop sequence was met.
+    StopSequence,
+    /// The provider paused its own tool loop: send the same again.
+    PauseTurn,
+    /// The model declined; `category` is the provider's word for why.
+    Refusal {
+        /// The provider's category, or empty.
+        category: String,
+    },
+    /// The reply was cut because the window was full.
+    WindowExceeded,
+    /// A word this program does not know.
+    Unknown(String),
+}
+
+/// Tokens of one reply. `input` counts uncached input only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Uncached input tokens.
+    pub input: u64,
+    /// Output tokens, thinking included.
+    pub output: u64,
+    /// Input tokens read from the prompt cache.
+    #[serde(default)]
+    pub cache_read: u64,
+    /// Input tokens written to the prompt cache.
+    #[serde(default)]
+    pub cache_write: u64,
+}
+
+impl Usage {
+    /// Returns every token, in and out.
+    pub fn total(&self) -> u64 {
+        self.prompt() + self.output
+    }
+
+    /// Returns the size of the prompt, however it was billed.
+    pub fn prompt(&self) -> u64 {
+        self.input + self.cache_read + self.cache_write
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+    }
+}
+
+/// A whole reply; a stream that did not reach its end never becomes one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// `provider/model` that answered.
+    pub model: String,
+    /// What it said; may be empty.
+    pub blocks: Vec<Block>,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: Usage,
+    /// Dollars, where the price is known; never zero for unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd: Option<f64>,
+}
+
+impl Reply {
+    /// Returns this reply as the assistant's message; `None` where it has no block, since an empty message is refused.
+    pub fn message(&self) -> Option<Message> {
+        if self.blocks.is_empty() { None } else { Some(Message { role: Role::Assistant, blocks: self.blocks.clone() }) }
+    }
+
+    /// Returns the tool calls, in order.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.blocks.iter().filter_map(|block| if let View::ToolCall(call) = block.view() { Some(call) } else { None })
+    }
+
+    /// Returns the text blocks joined by blank lines.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.blocks.iter().filter_map(|block| if let View::Text(text) = block.view() { Some(text.as_str()) } else { None }).collect();
+        texts.join("\n\n")
+    }
+}

@@ -1,0 +1,120 @@
+//! The graph: steps as nodes, needs as edges, found by id in constant time.
+use super::{AgentSpec, Limits, OrchestratorSpec, PlannedStep};
+use crate::{
+    event::StepId,
+    source::{Source, Spanned},
+    workflow::{Input, On, OnExceed},
+};
+use petgraph::{
+    Direction,
+    graph::{DiGraph, NodeIndex},
+    visit::EdgeRef as _,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// What an edge asks of the step it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edge {
+    /// How it must have ended.
+    pub on: On,
+}
+
+/// A compiled workflow: frozen, shared, the same for the whole run.
+#[derive(Debug)]
+pub struct Plan {
+    /// The file.
+    pub source: Arc<Source>,
+    /// The workflow's name.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// The inputs by name, in the order of the file.
+    pub inputs: Vec<(String, Input)>,
+    /// All agents by name, those of files included.
+    pub agents: BTreeMap<String, Arc<AgentSpec>>,
+    /// The agent that watches over the run.
+    pub orchestrator: Option<OrchestratorSpec>,
+    /// Limits of the run tree.
+    pub limits: Limits,
+    /// What happens at those limits.
+    pub on_exceed: OnExceed,
+    /// Agents and commands at work at the same time.
+    pub max_parallel: usize,
+    /// Name to template.
+    pub outputs: Vec<(String, Spanned<String>)>,
+    graph: DiGraph<PlannedStep, Edge>,
+    index: HashMap<StepId, NodeIndex>,
+    order: Vec<StepId>,
+}
+
+/// What `Plan::new` freezes besides the graph.
+pub(super) struct Parts {
+    pub(super) source: Arc<Source>,
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) inputs: Vec<(String, Input)>,
+    pub(super) agents: BTreeMap<String, Arc<AgentSpec>>,
+    pub(super) orchestrator: Option<OrchestratorSpec>,
+    pub(super) limits: Limits,
+    pub(super) on_exceed: OnExceed,
+    pub(super) max_parallel: usize,
+    pub(super) outputs: Vec<(String, Spanned<String>)>,
+}
+
+impl Plan {
+    /// Freezes a graph that was checked to be acyclic; `order` is a topological order of it.
+    pub(super) fn new(parts: Parts, graph: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Plan {
+        let index = graph.node_indices().map(|node| (graph[node].id.clone(), node)).collect();
+        let order = order.iter().map(|&node| graph[node].id.clone()).collect();
+        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs } = parts;
+        Plan { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, graph, index, order }
+    }
+
+    /// Returns the ids of all steps, needs before what needs them.
+    pub fn order(&self) -> &[StepId] {
+        &self.order
+    }
+
+    /// Returns all steps, needs before what needs them.
+    pub fn steps(&self) -> impl Iterator<Item = &PlannedStep> {
+        self.order.iter().filter_map(|id| self.step(id))
+    }
+
+    /// Returns a step by id.
+    pub fn step(&self, id: &StepId) -> Option<&PlannedStep> {
+        self.index.get(id).map(|&node| &self.graph[node])
+    }
+
+    /// Returns what a step waits for, and how each must have ended.
+    pub fn needs(&self, id: &StepId) -> impl Iterator<Item = (&PlannedStep, On)> {
+        self.edges(id, Direction::Incoming)
+    }
+
+    /// Returns what waits for a step, and how it must have ended for each.
+    pub fn dependents(&self, id: &StepId) -> impl Iterator<Item = (&PlannedStep, On)> {
+        self.edges(id, Direction::Outgoing)
+    }
+
+    /// Returns the steps that nothing waits for.
+    pub fn sinks(&self) -> impl Iterator<Item = &PlannedStep> {
+        self.order.iter().filter(|id| self.dependents(id).next().is_none()).filter_map(|id| self.step(id))
+    }
+
+    /// Returns whether an edge was satisfied by how `from` ended.
+    pub fn satisfied(&self, from: &StepId, on: On, outcome: &crate::event::Outcome) -> bool {
+        super::node::satisfied(on, outcome, self.step(from).is_some_and(|step| step.allow_failure))
+    }
+
+    fn edges(&self, id: &StepId, direction: Direction) -> impl Iterator<Item = (&PlannedStep, On)> {
+        let node = self.index.get(id).copied();
+        node.into_iter().flat_map(move |node| {
+            self.graph.edges_directed(node, direction).map(move |edge| {
+                let other = if direction == Direction::Incoming { edge.source() } else { edge.target() };
+                (&self.graph[other], edge.weight().on)
+            })
+        })
+    }
+}

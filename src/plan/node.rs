@@ -1,0 +1,179 @@
+//! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
+use crate::{
+    event::{NodeId, StepId},
+    source::{Span, Spanned},
+    workflow::{Access, ConflictThen, ForEach, On, Parse, Power, Retry, Scope, Verify, Wake, WorkspaceKind},
+};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+
+/// Limits that are always there. `usd` may be open where no price is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Model calls.
+    pub turns: u32,
+    /// Tokens, in and out, cached ones included.
+    pub tokens: u64,
+    /// Dollars.
+    pub usd: Option<f64>,
+    /// Wall time.
+    pub time: Duration,
+    /// Identical tool calls in a row.
+    pub repeats: u32,
+}
+
+impl Limits {
+    /// The limits of an agent's session that says nothing.
+    pub const SESSION: Limits = Limits { turns: 100, tokens: 5_000_000, usd: Some(10.0), time: Duration::from_secs(30 * 60), repeats: 5 };
+    /// The limits of a run that says nothing.
+    pub const RUN: Limits = Limits { turns: 2_000, tokens: 50_000_000, usd: Some(50.0), time: Duration::from_secs(4 * 3600), repeats: 5 };
+}
+
+/// Permission rules as written, in Claude Code's syntax; the layers above compile them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Allowed without asking.
+    pub allow: Vec<String>,
+    /// Asked about.
+    pub ask: Vec<String>,
+    /// Never.
+    pub deny: Vec<String>,
+}
+
+/// An agent, resolved.
+#[derive(Debug, Clone)]
+pub struct AgentSpec {
+    /// Its name.
+    pub name: String,
+    /// The system text, not a template.
+    pub system: String,
+    /// For people and the orchestrator.
+    pub description: String,
+    /// The models it uses.
+    pub model: ModelSpec,
+    /// What it may do.
+    pub access: Access,
+    /// Tools it may use, sorted; those that `access` or a bare deny rule forbid are gone already.
+    pub tools: Vec<String>,
+    /// Skills it sees, sorted.
+    pub skills: Vec<String>,
+    /// Hooks that hold for it, in order, besides those that hold everywhere.
+    pub hooks: Vec<String>,
+    /// Its rules with the workflow's.
+    pub rules: Rules,
+    /// Limits of one session.
+    pub limits: Limits,
+}
+
+/// A resolved choice of models.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelSpec {
+    /// `provider/model`, in order of preference, never empty in a compiled plan.
+    pub choices: Vec<String>,
+    /// Thinking effort, in the provider's word.
+    pub effort: Option<String>,
+    /// Cap on one reply, in tokens.
+    pub max_output_tokens: Option<u32>,
+}
+
+/// The agent that watches over a run.
+#[derive(Debug, Clone)]
+pub struct OrchestratorSpec {
+    /// Its node: the reserved step id `orchestrator`.
+    pub node: NodeId,
+    /// The agent's name.
+    pub agent: String,
+    /// What it may do.
+    pub may: Vec<Power>,
+    /// How many items it may add in all.
+    pub max_added: u32,
+    /// When it is woken, sorted.
+    pub wake: Vec<Wake>,
+    /// The `for_each` steps it supervises.
+    pub supervises: Vec<StepId>,
+}
+
+/// One step of the graph.
+#[derive(Debug, Clone)]
+pub struct PlannedStep {
+    /// Its id.
+    pub id: StepId,
+    /// Where it stands in the file.
+    pub span: Span,
+    /// What it does.
+    pub work: Work,
+    /// `if`: an expression without braces, or a whole-value template.
+    pub condition: Option<Spanned<String>>,
+    /// One node per item.
+    pub for_each: Option<ForEach>,
+    /// Where it works.
+    pub workspace: WorkspaceKind,
+    /// Commands that prepare the workspace, templates.
+    pub setup: Vec<Spanned<String>>,
+    /// A folder inside the workspace, a template.
+    pub cwd: Option<Spanned<String>>,
+    /// Globs it may write.
+    pub scope: Option<Spanned<Scope>>,
+    /// Whether it makes a commit.
+    pub writes: bool,
+    /// Checks of its work.
+    pub verify: Option<Verify>,
+    /// JSON Schema of its output, references resolved.
+    pub output_schema: Option<Arc<Value>>,
+    /// How a command's output is read.
+    pub parse: Option<Parse>,
+    /// Its wall time for one attempt.
+    pub timeout: Duration,
+    /// For transient errors.
+    pub retry: Option<Retry>,
+    /// Whether its failure counts as success.
+    pub allow_failure: bool,
+    /// Name to template, the workflow's first.
+    pub env: Vec<(String, Spanned<String>)>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// One agent session.
+    Agent {
+        /// The agent with the step's own overrides applied.
+        agent: Arc<AgentSpec>,
+        /// The prompt, a template.
+        prompt: Spanned<String>,
+    },
+    /// A shell command, a template.
+    Run {
+        /// The command.
+        command: Spanned<String>,
+    },
+    /// Joins the work of many.
+    Merge(MergeSpec),
+}
+
+/// A resolved merge.
+#[derive(Debug, Clone)]
+pub struct MergeSpec {
+    /// The steps whose work is joined, in the order of the graph.
+    pub from: Vec<StepId>,
+    /// Checks of the joined tree; commands, templates.
+    pub verify: Vec<Spanned<String>>,
+    /// Runs of a red check beyond the first.
+    pub flaky_retries: u32,
+    /// The agent that settles conflicts.
+    pub resolver: Option<Arc<AgentSpec>>,
+    /// Its tries at one conflict.
+    pub resolver_attempts: u32,
+    /// What happens to a source whose conflict nobody settles.
+    pub then: ConflictThen,
+}
+
+/// How a step must have ended, as an edge of the graph.
+pub(crate) fn satisfied(on: On, outcome: &crate::event::Outcome, allow_failure: bool) -> bool {
+    use crate::event::Outcome;
+    match (on, outcome) {
+        (On::Success, Outcome::Succeeded(_)) | (On::Failure, Outcome::Failed(_)) | (On::Done, Outcome::Succeeded(_) | Outcome::Failed(_)) => true,
+        (On::Success, Outcome::Failed(_)) => allow_failure,
+        (_, Outcome::Skipped(_)) | (On::Failure, Outcome::Succeeded(_)) => false,
+    }
+}

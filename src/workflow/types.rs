@@ -1,0 +1,445 @@
+//! The typed form of a workflow file. Templates are text here; `prompts` evaluates them.
+use crate::source::{Source, Spanned};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+
+/// A name and what it names, in the order of the file.
+pub type Entries<T> = Vec<(Spanned<String>, T)>;
+
+/// A whole workflow file.
+#[derive(Debug, Clone)]
+pub struct Workflow {
+    /// The file.
+    pub source: Arc<Source>,
+    /// `[a-z][a-z0-9-]*`.
+    pub name: Spanned<String>,
+    /// For people.
+    pub description: Option<String>,
+    /// What `--input` takes.
+    pub inputs: Entries<Input>,
+    /// For every command and shell tool.
+    pub env: Entries<Spanned<String>>,
+    /// For the whole run.
+    pub budget: Option<Spanned<Budget>>,
+    /// Aliases.
+    pub models: Entries<ModelAlias>,
+    /// What steps and agents inherit.
+    pub defaults: Defaults,
+    /// The agents of this file.
+    pub agents: Entries<Agent>,
+    /// The agent that watches over the run.
+    pub orchestrator: Option<Spanned<Orchestrator>>,
+    /// JSON Schemas by name.
+    pub schemas: Entries<Spanned<Value>>,
+    /// Hooks that hold for the whole workflow.
+    pub hooks: Vec<Spanned<String>>,
+    /// Permission rules for the whole workflow.
+    pub permissions: Permissions,
+    /// Skills that every agent sees.
+    pub skills: Vec<Spanned<String>>,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// Name to template.
+    pub outputs: Entries<Spanned<String>>,
+}
+
+/// One input: JSON Schema words with JSON Schema meaning.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Whether it must be given.
+    pub required: bool,
+    /// What it is when it is not given.
+    pub default: Option<Spanned<Value>>,
+    /// For people.
+    pub description: Option<String>,
+    /// The remaining words as a JSON Schema (`type`, `enum`, `pattern`, `minimum`, `maximum`, `items`).
+    pub schema: Value,
+    /// Where `type` stands.
+    pub kind: Spanned<InputKind>,
+}
+
+/// The type of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputKind {
+    /// Text.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A list.
+    Array,
+    /// A map.
+    Object,
+}
+
+/// Limits as written; what is absent is inherited.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Budget {
+    /// Dollars.
+    pub usd: Option<Spanned<f64>>,
+    /// Tokens, in and out.
+    pub tokens: Option<Spanned<u64>>,
+    /// Wall time.
+    pub time: Option<Spanned<Duration>>,
+    /// Model calls.
+    pub turns: Option<Spanned<u32>>,
+    /// What happens at the limit.
+    pub on_exceed: OnExceed,
+}
+
+/// What happens when a budget is used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnExceed {
+    /// The run fails, resumable.
+    #[default]
+    Stop,
+    /// Nothing new starts, what there is is joined, the run ends well but partial.
+    Finish,
+}
+
+/// `models: NAME: {use: [...]}`.
+#[derive(Debug, Clone)]
+pub struct ModelAlias {
+    /// `provider/model`, in order of preference.
+    pub choices: Vec<Spanned<String>>,
+    /// Thinking effort, in the provider's word.
+    pub effort: Option<String>,
+    /// Cap on one reply, in tokens.
+    pub max_output_tokens: Option<u32>,
+}
+
+/// `defaults:`.
+#[derive(Debug, Clone, Default)]
+pub struct Defaults {
+    /// Alias or `provider/model`.
+    pub model: Option<Spanned<String>>,
+    /// For every step.
+    pub timeout: Option<Duration>,
+    /// For every step.
+    pub retry: Option<Retry>,
+    /// Agents at work at the same time.
+    pub max_parallel: Option<Spanned<u32>>,
+}
+
+/// An agent.
+#[derive(Debug, Clone, Default)]
+pub struct Agent {
+    /// `use: NAME`: everything not said here comes from the agent file of that name.
+    pub base: Option<Spanned<String>>,
+    /// The system text.
+    pub system: Option<Spanned<Text>>,
+    /// For people and for the orchestrator.
+    pub description: Option<String>,
+    /// Alias or `provider/model`; a template where the step sets it.
+    pub model: Option<Spanned<String>>,
+    /// Thinking effort.
+    pub effort: Option<String>,
+    /// What it may do.
+    pub access: Option<Access>,
+    /// Tools by name; absent means all that `access` allows.
+    pub tools: Option<Vec<Spanned<String>>>,
+    /// Skills by name.
+    pub skills: Vec<Spanned<String>>,
+    /// Hooks by name.
+    pub hooks: Vec<Spanned<String>>,
+    /// Permission rules.
+    pub permissions: Permissions,
+    /// Limits of one session.
+    pub budget: Option<Spanned<Budget>>,
+    /// Model calls in one session.
+    pub max_turns: Option<Spanned<u32>>,
+    /// Wall time of one session.
+    pub timeout: Option<Duration>,
+}
+
+/// Text that stands in the file, or the name of a file that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Text {
+    /// The text.
+    Inline(String),
+    /// A path below a library root, ending in `.md`.
+    File(String),
+}
+
+/// What an agent may do in its workspace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Access {
+    /// No writing tool; read-only shell commands.
+    #[default]
+    Read,
+    /// Edits freely inside its worktree and scope.
+    Write,
+}
+
+/// Permission rules in Claude Code's syntax.
+#[derive(Debug, Clone, Default)]
+pub struct Permissions {
+    /// Allowed without asking.
+    pub allow: Vec<Spanned<String>>,
+    /// Asked about, even where an allow rule matches.
+    pub ask: Vec<Spanned<String>>,
+    /// Never.
+    pub deny: Vec<Spanned<String>>,
+}
+
+/// `orchestrator:`.
+#[derive(Debug, Clone)]
+pub struct Orchestrator {
+    /// The agent's name.
+    pub agent: Spanned<String>,
+    /// What it may do.
+    pub may: Vec<Spanned<Power>>,
+    /// How many items it may add in all.
+    pub max_added: u32,
+    /// When it is woken; the end of the run always wakes it.
+    pub wake: Vec<Spanned<Wake>>,
+}
+
+/// A structural power of the orchestrator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// Append items to a running `for_each`.
+    AddItems,
+    /// Try a failed item again.
+    Retry,
+    /// Stop an item that has not ended.
+    Stop,
+}
+
+/// A reason to wake the orchestrator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wake {
+    /// The run begins.
+    Start,
+    /// An item succeeded.
+    ItemDone,
+    /// An item failed.
+    ItemFailed,
+    /// Nothing else can run.
+    Idle,
+}
+
+/// One step: a verb, multipliers, common keys.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Its id.
+    pub id: Spanned<String>,
+    /// What it does.
+    pub verb: Verb,
+    /// What it waits for.
+    pub needs: Vec<Need>,
+    /// `if`: an expression.
+    pub condition: Option<Spanned<String>>,
+    /// One node per item.
+    pub for_each: Option<ForEach>,
+    /// Where it works.
+    pub workspace: Option<Spanned<Workspace>>,
+    /// A folder inside the workspace, a template.
+    pub cwd: Option<Spanned<String>>,
+    /// Globs it may write: a list of templates, or one whole-value template that gives a list.
+    pub scope: Option<Spanned<Scope>>,
+    /// Checks that its work must pass.
+    pub verify: Option<Verify>,
+    /// What its output must look like.
+    pub output: Option<Output>,
+    /// Limits of the step.
+    pub budget: Option<Spanned<Budget>>,
+    /// A timeout is a failure.
+    pub timeout: Option<Duration>,
+    /// For transient errors.
+    pub retry: Option<Retry>,
+    /// Whether its failure is readable data that counts as success.
+    pub allow_failure: bool,
+    /// Name to template.
+    pub env: Entries<Spanned<String>>,
+    /// Skills by name, besides the agent's.
+    pub skills: Vec<Spanned<String>>,
+    /// Hooks by name, besides the agent's.
+    pub hooks: Vec<Spanned<String>>,
+    /// Overrides the agent's model; a template.
+    pub model: Option<Spanned<String>>,
+    /// Overrides the agent's effort.
+    pub effort: Option<String>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum Verb {
+    /// One agent session.
+    Agent {
+        /// The agent's name.
+        agent: Spanned<String>,
+        /// A template.
+        prompt: Spanned<Text>,
+    },
+    /// A shell command, a template.
+    Run {
+        /// The command.
+        command: Spanned<String>,
+    },
+    /// Joins the work of many.
+    Merge(Box<Merge>),
+}
+
+/// One need.
+#[derive(Debug, Clone)]
+pub struct Need {
+    /// The step.
+    pub step: Spanned<String>,
+    /// How it must have ended.
+    pub on: On,
+}
+
+/// How a needed step must have ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum On {
+    /// Well.
+    #[default]
+    Success,
+    /// In failure.
+    Failure,
+    /// In any way but skipped.
+    Done,
+}
+
+/// `for_each:`.
+#[derive(Debug, Clone)]
+pub struct ForEach {
+    /// A whole-value template that gives a list, or a literal list.
+    pub items: Spanned<Value>,
+    /// The name of the item in templates.
+    pub name: Spanned<String>,
+    /// A template for the item's key; absent: the item itself where it is text or a number, else its index.
+    pub key: Option<Spanned<String>>,
+    /// A whole-value template that gives a list of keys.
+    pub needs: Option<Spanned<String>>,
+    /// A number, or a template that gives one.
+    pub max_parallel: Option<Spanned<Value>>,
+    /// Whether the first failure stops the rest.
+    pub fail_fast: bool,
+    /// What the step needs of its items.
+    pub join: Join,
+}
+
+/// What a `for_each` needs of its items.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Join {
+    /// All succeed, or the step fails.
+    #[default]
+    All,
+    /// All end; failed ones are data.
+    AllDone,
+}
+
+/// `workspace:`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Workspace {
+    /// Which kind.
+    pub kind: WorkspaceKind,
+    /// Commands that prepare it, templates.
+    pub setup: Vec<Spanned<String>>,
+}
+
+/// Where a step works.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WorkspaceKind {
+    /// A worktree of its own.
+    Worktree,
+    /// A read-only view of its input commit.
+    #[default]
+    Shared,
+    /// Nowhere.
+    None,
+}
+
+/// `scope:`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scope {
+    /// Templates that each give a glob.
+    Globs(Vec<Spanned<String>>),
+    /// One template that gives the list.
+    Template(String),
+}
+
+/// `verify:`.
+#[derive(Debug, Clone)]
+pub struct Verify {
+    /// Commands, templates; all must exit 0.
+    pub run: Vec<Spanned<String>>,
+    /// How often the work may be mended, the first try included.
+    pub attempts: u32,
+}
+
+/// `output:`.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// A schema of the workflow by name.
+    pub schema: Option<Spanned<String>>,
+    /// How a command's stdout becomes `output`.
+    pub parse: Option<Parse>,
+}
+
+/// How a command's output is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parse {
+    /// A list of lines, without empty ones at the end.
+    Lines,
+    /// One JSON value.
+    Json,
+}
+
+/// `retry:`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retry {
+    /// Tries after the first.
+    pub max: u32,
+    /// For which failures.
+    pub on: Vec<RetryOn>,
+    /// Before the first retry.
+    pub delay: Duration,
+    /// Whether the delay doubles each time.
+    pub exponential: bool,
+    /// The longest delay.
+    pub max_delay: Duration,
+}
+
+/// A class of failures worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryOn {
+    /// The provider, the network.
+    Transient,
+    /// The step's time ran out.
+    Timeout,
+    /// All of them.
+    Any,
+}
+
+/// `merge:`.
+#[derive(Debug, Clone)]
+pub struct Merge {
+    /// The steps whose work is joined.
+    pub from: Vec<Spanned<String>>,
+    /// Checks of the joined tree; commands, templates.
+    pub verify: Vec<Spanned<String>>,
+    /// Runs of a red check before it counts as red, beyond the first.
+    pub flaky_retries: u32,
+    /// The agent that settles conflicts.
+    pub resolver: Option<Spanned<String>>,
+    /// Its tries at one conflict.
+    pub resolver_attempts: u32,
+    /// What happens to a source whose conflict nobody settles.
+    pub then: ConflictThen,
+}
+
+/// What happens to a source whose conflict nobody settles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ConflictThen {
+    /// It is put aside; its ref is kept.
+    #[default]
+    Eject,
+    /// The step fails.
+    Fail,
+}
