@@ -17,11 +17,16 @@ use std::{
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
+/// Returns a duration in whole milliseconds.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Timestamp {
     /// Returns the moment `duration` after this one.
     #[must_use]
     pub fn after(self, duration: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+        Timestamp(self.0.saturating_add(millis(duration)))
     }
 
     /// Returns how long after `earlier` this is; zero where it is not after.
@@ -73,7 +78,7 @@ impl Clock {
     /// Moves a fake clock; the system's is left alone.
     pub fn advance(&self, by: Duration) {
         if let Source::Fake { now_ms } = &self.0 {
-            now_ms.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+            now_ms.fetch_add(millis(by), Ordering::SeqCst);
         }
     }
 
@@ -81,9 +86,7 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Source::System { .. } => {
-                Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
-            }
+            Source::System { .. } => Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)),
             Source::Fake { now_ms } => Timestamp(now_ms.load(Ordering::SeqCst)),
         }
     }

@@ -1,6 +1,8 @@
-//! Tasks: the only place that spawns. Every task is tracked, and a panic in one is an error of that one.
+//! Tasks: the only place that spawns. Every task is tracked, stands in the span of whoever started it, and a panic in one
+//! is an error of that one.
 use std::future::Future;
 use tokio::task::{JoinError, JoinSet};
+use tracing::{Instrument as _, Span};
 
 /// A set of running tasks, each ending in a `T`. Dropping it aborts them.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl<T: Send + 'static> Tasks<T> {
                 Err(payload) => on_panic(Panicked(panic_text(payload.as_ref()))),
             }
         };
-        self.0.spawn(guarded);
+        self.0.spawn(guarded.in_current_span());
     }
 
     /// Waits for the next task to end; `None` at once where there is none.
@@ -50,11 +52,6 @@ impl<T: Send + 'static> Tasks<T> {
     pub fn len(&self) -> usize {
         self.0.len()
     }
-
-    /// Aborts all tasks and waits until they are gone.
-    pub async fn abort_all(&mut self) {
-        self.0.shutdown().await;
-    }
 }
 
 /// Runs blocking work (files, git, a database) off the scheduler's thread and waits for it.
@@ -63,7 +60,8 @@ impl<T: Send + 'static> Tasks<T> {
 /// `Panicked` where the work panicked.
 #[expect(clippy::disallowed_methods, reason = "this module is the one place that spawns")]
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Panicked> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Panicked(join_text(error)))
+    let span = Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work)).await.map_err(|error| Panicked(join_text(error)))
 }
 
 fn join_text(error: JoinError) -> String {

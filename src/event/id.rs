@@ -96,7 +96,7 @@ impl NodeId {
             if plain(key) {
                 slug.push_str(key);
             } else {
-                let kept: String = key.chars().filter(|c| c.is_ascii_alphanumeric()).take(12).collect::<String>().to_ascii_lowercase();
+                let kept: String = key.chars().filter(char::is_ascii_alphanumeric).take(12).collect::<String>().to_ascii_lowercase();
                 slug.push_str(&format!("{kept}_{}", &BlobId::of(key.as_bytes()).0[..10]));
             }
         }

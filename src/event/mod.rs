@@ -12,7 +12,7 @@ use crate::{
 };
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, NodeId, RunId, StepId};
-pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success};
+pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -54,6 +54,9 @@ pub enum Event {
         items: Vec<Item>,
         /// Who added them: the step itself, or the orchestrator's node.
         by: NodeId,
+        /// How many may run at the same time, where the step says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_parallel: Option<u32>,
     },
     /// An attempt of a node began.
     StepStarted {
@@ -68,7 +71,7 @@ pub enum Event {
         node: NodeId,
         /// The commit it starts from.
         base: CommitId,
-        /// How it is kept apart: `linked`, `view`.
+        /// How it is kept apart: `private` or `linked` of a worktree, `view` of what is only read, `merge` where there are no files.
         isolation: String,
         /// Where it stands.
         path: String,
@@ -138,7 +141,7 @@ pub enum Event {
         /// The call it was asked about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
-        /// One word: `allow`, `deny`, `ask`, `block`, `stop`, `error`, `none`.
+        /// One word: `allow`, `ask`, `park`, `deny`, `block`, `stop`, `error`.
         verdict: String,
         /// Its reason, or what went wrong.
         reason: String,
@@ -232,6 +235,14 @@ pub enum Event {
         node: NodeId,
         /// Its words.
         text: String,
+        /// Why it could not go on, where that is so; then it is not woken again and the graph alone decides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+    },
+    /// A limit of the run was reached.
+    LimitReached {
+        /// Which.
+        limit: Limit,
     },
     /// A node ended.
     StepFinished {
@@ -278,8 +289,9 @@ pub struct RunStarted {
     pub head: Option<String>,
     /// Content hashes of the workflow and of all it resolved, by `kind:name`.
     pub pins: BTreeMap<String, String>,
-    /// Whether the models are scripted; then nothing of this run was said by a real one.
-    pub scripted: bool,
+    /// The script that stands for the models, where one does; then nothing of this run was said by a real one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<BlobId>,
 }
 
 /// One item of a `for_each`.
@@ -292,6 +304,13 @@ pub struct Item {
     /// Keys of items that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
+}
+
+impl Item {
+    /// Returns its title, where its value has one.
+    pub fn title(&self) -> Option<&str> {
+        self.value.get("title").and_then(Value::as_str)
+    }
 }
 
 /// What is frozen for an agent's session, so that a resumed one sends the same bytes.
@@ -324,8 +343,6 @@ pub enum Why {
     Continue,
     /// A Stop hook wants more.
     StopHook,
-    /// The agent's name for what else a hook added.
-    HookContext,
     /// The conversation continues with a new task (a resolver's next conflict, say).
     NextTask,
 }
@@ -419,6 +436,7 @@ impl Event {
             | Event::OrchestratorRested { node, .. }
             | Event::StepFinished { node, .. } => Some(node),
             Event::RunStarted(_)
+            | Event::LimitReached { .. }
             | Event::RunResumed { .. }
             | Event::ItemsAdded { .. }
             | Event::BranchIntended { .. }
@@ -452,6 +470,7 @@ impl Event {
             | Event::TimerFired { .. }
             | Event::OrchestratorWoken { .. }
             | Event::OrchestratorRested { .. }
+            | Event::LimitReached { .. }
             | Event::StepFinished { .. }
             | Event::BranchMade { .. } => false,
         }

@@ -1,7 +1,9 @@
 //! How a step or a run ended.
 use super::CommitId;
+use crate::tasks::Panicked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::error::Error;
 
 /// How something ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,12 +48,39 @@ impl Failure {
         Failure { kind, message: message.into(), hint: None, output: Value::Null }
     }
 
+    /// Makes a failure of an error and all its causes.
+    pub fn of(kind: FailureKind, error: &dyn Error) -> Failure {
+        Failure::new(kind, because(error))
+    }
+
     /// Adds what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
+}
+
+impl From<Panicked> for Failure {
+    fn from(panicked: Panicked) -> Failure {
+        Failure::of(FailureKind::Bug, &panicked)
+    }
+}
+
+/// Writes an error with its causes, each once.
+pub fn because(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    // A chain that is longer than this says nothing more.
+    for _ in 0..8 {
+        let Some(error) = cause else { break };
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The kinds of failure; each has its own status on every screen.
@@ -68,7 +97,9 @@ pub enum FailureKind {
     Truncated,
     /// The window is full and nothing more can be dropped.
     ContextExhausted,
-    /// The provider could not be reached, or answered with an error that waiting does not mend.
+    /// The provider could not be reached or had too much to do, again and again: later it may answer.
+    Unavailable,
+    /// The provider answered with an error that waiting does not mend.
     Model,
     /// The model stopped for a reason this program does not know.
     UnknownStop,
@@ -98,6 +129,35 @@ pub enum FailureKind {
     Environment,
     /// A bug in this program.
     Bug,
+}
+
+impl FailureKind {
+    /// Returns the one word for it, in snake case.
+    pub fn word(self) -> &'static str {
+        match self {
+            FailureKind::Limit(_) => "limit",
+            FailureKind::Timeout => "timeout",
+            FailureKind::Refused => "refused",
+            FailureKind::Truncated => "truncated",
+            FailureKind::ContextExhausted => "context_exhausted",
+            FailureKind::Unavailable => "unavailable",
+            FailureKind::Model => "model",
+            FailureKind::UnknownStop => "unknown_stop",
+            FailureKind::Verify => "verify",
+            FailureKind::Schema => "schema",
+            FailureKind::Command => "command",
+            FailureKind::Hook => "hook",
+            FailureKind::Isolation => "isolation",
+            FailureKind::Policy => "policy",
+            FailureKind::Merge => "merge",
+            FailureKind::Template => "template",
+            FailureKind::Aborted => "aborted",
+            FailureKind::Cancelled => "cancelled",
+            FailureKind::Refusal => "refusal",
+            FailureKind::Environment => "environment",
+            FailureKind::Bug => "bug",
+        }
+    }
 }
 
 /// What ran out.
@@ -154,5 +214,23 @@ impl Outcome {
 impl From<Failure> for Outcome {
     fn from(failure: Failure) -> Outcome {
         Outcome::Failed(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_failure_holds_every_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("use the journal")]
+        struct Outer(#[source] io::Error);
+        let full = || io::Error::other("no space is left");
+        assert_eq!(because(&Outer(full())), "use the journal: no space is left");
+        assert_eq!(because(&io::Error::other(Outer(full()))), "use the journal: no space is left");
+        let bug = Failure::from(Panicked("oh".to_owned()));
+        assert_eq!((bug.kind, bug.message.as_str()), (FailureKind::Bug, "a task panicked: oh"));
     }
 }

@@ -48,19 +48,27 @@ impl Message {
 
     /// Returns the tool calls in this message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.blocks.iter().filter_map(|block| if let View::ToolCall(call) = block.view() { Some(call) } else { None })
+        calls(&self.blocks)
     }
 
     /// Returns the text blocks joined by blank lines.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.blocks.iter().filter_map(|block| if let View::Text(text) = block.view() { Some(text.as_str()) } else { None }).collect();
-        texts.join("\n\n")
+        text(&self.blocks)
     }
 
     /// Returns the size in bytes of all blocks as they are sent.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().map(|block| block.raw().as_str().len()).sum()
     }
+}
+
+fn calls(blocks: &[Block]) -> impl Iterator<Item = &ToolCall> {
+    blocks.iter().filter_map(|block| if let View::ToolCall(call) = block.view() { Some(call) } else { None })
+}
+
+fn text(blocks: &[Block]) -> String {
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| if let View::Text(text) = block.view() { Some(text.as_str()) } else { None }).collect();
+    texts.join("\n\n")
 }
 
 /// A tool call, as the model made it.

@@ -1,5 +1,5 @@
 //! One reply of a model: its blocks, why it stopped, what it cost.
-use super::{Block, Message, Role, ToolCall, View};
+use super::{Block, Message, Role, ToolCall};
 use serde::{Deserialize, Serialize};
 
 /// Why a model stopped. Only `EndTurn` and `StopSequence` end a conversation well.
@@ -25,6 +25,36 @@ pub enum StopReason {
     WindowExceeded,
     /// A word this program does not know.
     Unknown(String),
+}
+
+impl StopReason {
+    /// Reads the word of the Anthropic Messages API; a refusal has no category there.
+    pub fn of_word(word: &str) -> StopReason {
+        match word {
+            "end_turn" => StopReason::EndTurn,
+            "tool_use" => StopReason::ToolUse,
+            "max_tokens" => StopReason::MaxTokens,
+            "stop_sequence" => StopReason::StopSequence,
+            "pause_turn" => StopReason::PauseTurn,
+            "refusal" => StopReason::Refusal { category: String::new() },
+            "model_context_window_exceeded" => StopReason::WindowExceeded,
+            other => StopReason::Unknown(other.to_owned()),
+        }
+    }
+
+    /// Returns that word.
+    pub fn word(&self) -> &str {
+        match self {
+            StopReason::EndTurn => "end_turn",
+            StopReason::ToolUse => "tool_use",
+            StopReason::MaxTokens => "max_tokens",
+            StopReason::StopSequence => "stop_sequence",
+            StopReason::PauseTurn => "pause_turn",
+            StopReason::Refusal { .. } => "refusal",
+            StopReason::WindowExceeded => "model_context_window_exceeded",
+            StopReason::Unknown(word) => word,
+        }
+    }
 }
 
 /// Tokens of one reply. `input` counts uncached input only.
@@ -87,12 +117,11 @@ impl Reply {
 
     /// Returns the tool calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.blocks.iter().filter_map(|block| if let View::ToolCall(call) = block.view() { Some(call) } else { None })
+        super::calls(&self.blocks)
     }
 
     /// Returns the text blocks joined by blank lines.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.blocks.iter().filter_map(|block| if let View::Text(text) = block.view() { Some(text.as_str()) } else { None }).collect();
-        texts.join("\n\n")
+        super::text(&self.blocks)
     }
 }

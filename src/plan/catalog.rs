@@ -9,6 +9,8 @@ pub struct Catalog {
     pub tools: BTreeMap<String, (ToolSpec, bool)>,
     /// Skills by name, with their description.
     pub skills: BTreeMap<String, String>,
+    /// Those of them that an agent sees that names none.
+    pub offered_skills: BTreeSet<String>,
     /// Hooks by name; those that hold everywhere come first to everyone.
     pub hooks: BTreeSet<String>,
     /// Prompt files by the path a workflow writes (`prompts/coder.md`), with their text.

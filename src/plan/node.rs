@@ -24,9 +24,9 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of an agent's session that says nothing.
-    pub const SESSION: Limits = Limits { turns: 100, tokens: 5_000_000, usd: Some(10.0), time: Duration::from_secs(30 * 60), repeats: 5 };
+    pub const SESSION: Limits = Limits { turns: 100, tokens: 5_000_000, usd: Some(10.0), time: Duration::from_mins(30), repeats: 5 };
     /// The limits of a run that says nothing.
-    pub const RUN: Limits = Limits { turns: 2_000, tokens: 50_000_000, usd: Some(50.0), time: Duration::from_secs(4 * 3600), repeats: 5 };
+    pub const RUN: Limits = Limits { turns: 2_000, tokens: 50_000_000, usd: Some(50.0), time: Duration::from_hours(4), repeats: 5 };
 }
 
 /// Permission rules as written, in Claude Code's syntax; the layers above compile them.

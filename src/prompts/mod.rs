@@ -1,1 +1,112 @@
-//! x
+//! Templates: the text of prompts, commands and outputs, with values put in.
+//!
+//! The language is Tera's, without its escaping for HTML and without everything that reaches beyond one text (includes,
+//! inheritance, components). Two things are added. *Undefined is an error*: whoever means "if there is one" says so with
+//! `default(value=…)`, `is defined` or `?.`. And *what is checked is what runs*: a reader of our own finds the variables a
+//! template reads, with their places, before it runs ([`check`]), and guards exactly those in the text that Tera gets.
+//!
+//! Templates come from the author of a workflow, values from models. A value is never read as a template, and in a command
+//! ([`check_shell`]) no value gets in but quoted by `sh` or marked `raw` by the author.
+mod engine;
+mod filters;
+mod lexer;
+mod outline;
+mod reader;
+mod rewrite;
+mod scope;
+mod shell;
+
+pub use engine::{condition, evaluate, render};
+pub use scope::Scope;
+
+use crate::source::nearest;
+use std::ops::Range;
+
+/// The longest template that is read, in bytes.
+pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+/// The longest text that a template may give, in bytes.
+pub const MAX_OUTPUT_BYTES: usize = 64 << 20;
+
+/// One variable that a template reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// Its dotted path, up to the first part that is computed: `steps`, `plan`, `output`, `tasks`.
+    pub path: Vec<String>,
+    /// Where it stands in the template, in bytes.
+    pub span: Range<usize>,
+    /// Whether the template says what happens when it is undefined.
+    pub optional: bool,
+}
+
+/// A template that cannot be read or rendered, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    /// What is wrong.
+    pub message: String,
+    /// Where in the template, in bytes; always on character boundaries.
+    pub span: Range<usize>,
+    /// What to do, where that is known.
+    pub help: Option<String>,
+}
+
+impl TemplateError {
+    fn new(message: impl Into<String>, span: Range<usize>, help: Option<String>) -> TemplateError {
+        TemplateError { message: message.into(), span, help }
+    }
+
+    /// Names a word that nothing is known by, and the one that was probably meant.
+    fn unknown<'a>(what: &str, word: &str, span: Range<usize>, known: impl IntoIterator<Item = &'a str> + Clone) -> TemplateError {
+        let help = match nearest(word, known.clone()) {
+            Some(near) => Some(format!("did you mean `{near}`?")),
+            None => listed(known),
+        };
+        TemplateError::new(format!("unknown {what} `{word}`"), span, help)
+    }
+}
+
+/// Names what is known, if it is few enough to read.
+fn listed<'a>(known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut known: Vec<&str> = known.into_iter().take(64).collect();
+    known.sort_unstable();
+    (!known.is_empty() && known.len() < 16).then(|| format!("known here: {}", known.join(", ")))
+}
+
+/// Checks a template and returns what it reads, in the order of the text.
+pub fn check(text: &str) -> Result<Vec<Reading>, TemplateError> {
+    let outline = engine::outline(text)?;
+    engine::compile(text, &outline)?;
+    Ok(readings(&outline))
+}
+
+/// Checks a template that becomes a shell command: as [`check`], and every `{{ }}` must end in `sh` or `raw`, `sh` outside
+/// of quotes and here-documents, where its own quotes would not hold.
+pub fn check_shell(text: &str) -> Result<Vec<Reading>, TemplateError> {
+    let outline = engine::outline(text)?;
+    engine::compile(text, &outline)?;
+    shell::check(text, &outline)?;
+    Ok(readings(&outline))
+}
+
+/// Checks a condition, written as `expr` or `{{ expr }}`.
+pub fn check_condition(text: &str) -> Result<Vec<Reading>, TemplateError> {
+    let whole = engine::Condition::new(text);
+    let outline = engine::outline(&whole.text).map_err(|error| whole.place(error))?;
+    whole.require_whole(&outline)?;
+    engine::compile(&whole.text, &outline).map_err(|error| whole.place(error))?;
+    Ok(readings(&outline).into_iter().map(|reading| Reading { span: whole.span(reading.span), ..reading }).collect())
+}
+
+fn readings(outline: &outline::Outline) -> Vec<Reading> {
+    let mut readings: Vec<Reading> = outline
+        .chains
+        .iter()
+        .filter(|chain| !chain.bound && !chain.parts.is_empty())
+        .map(|chain| Reading { path: chain.parts.iter().map(|(part, _)| part.clone()).collect(), span: chain.span.clone(), optional: chain.optional })
+        .collect();
+    readings.sort_by_key(|reading| (reading.span.start, reading.span.end));
+    readings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,22 @@
 //! The workflow file as its author wrote it: loaded with spans, typed, not yet judged.
 //!
-//! [`Workflow::load`] reads YAML 1.2 into a tree with a span on every key and value and decodes it in one pass that
-//! reports every structural error. Whether names exist, the graph has a cycle or templates read what they may is the
-//! business of `plan`.
+//! [`Workflow::load`] reads YAML 1.2 into a tree with a span on every key and value (`yaml`), checks it against one
+//! table of all keys (`keys`, `check`), and decodes it (`file`, `decode_steps`), all in one pass that reports every
+//! structural error. Whether names exist, the graph has a cycle or templates read what they may is the business of
+//! `plan`.
+mod check;
+mod decode_steps;
+mod duration;
+mod fields;
+mod file;
+mod keys;
+mod schema;
 mod types;
+mod yaml;
 
+pub use duration::parse_duration;
+pub use schema::json_schema;
 pub use types::*;
+
+#[cfg(test)]
+mod tests;

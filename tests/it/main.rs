@@ -1,1 +1,2 @@
-
+//! One integration binary.
+mod architecture;

@@ -1,0 +1,316 @@
+//! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
+use super::{
+    AgentSpec, Catalog, Limits, ModelSpec, Rules,
+    findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
+    limits::check_within,
+    models::Models,
+};
+use crate::{
+    source::{Diagnostic, Span, Spanned, codes},
+    workflow::{Access, Agent, Permissions, Step, Text, Workflow},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Starts sub-agents: never among an agent's tools unless it is named.
+const DELEGATE: &str = "Agent";
+/// Runs shell commands: a reader keeps it, for commands that only read.
+const SHELL: &str = "Bash";
+
+/// All agents that the workflow may name.
+pub(super) struct Agents<'a> {
+    workflow: &'a Workflow,
+    catalog: &'a Catalog,
+    models: Models<'a>,
+    run_limits: Limits,
+    resolved: BTreeMap<String, Option<Arc<AgentSpec>>>,
+    used: BTreeSet<String>,
+    default_model: Option<ModelSpec>,
+}
+
+impl<'a> Agents<'a> {
+    /// Resolves every agent of the workflow; those of files when they are first named.
+    pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, run_limits: Limits, findings: &mut Findings<'_>) -> Agents<'a> {
+        let models = Models::new(workflow, catalog, findings);
+        let otherwise = catalog.default_model.as_ref().map(|name| Spanned::new(name.clone(), workflow.name.span));
+        let default_model = workflow.defaults.model.as_ref().or(otherwise.as_ref()).and_then(|name| models.resolve(name, findings));
+        findings.check_names(&SKILL, &workflow.skills, &catalog.skills.keys());
+        findings.check_names(&HOOK, &workflow.hooks, &catalog.hooks.iter());
+        let mut agents = Agents { workflow, catalog, models, run_limits, resolved: BTreeMap::new(), used: BTreeSet::new(), default_model };
+        for (name, _) in &workflow.agents {
+            agents.resolve(name, findings);
+        }
+        agents
+    }
+
+    /// Returns an agent that a step, a merge or the orchestrator puts to work, with a model.
+    pub(super) fn at_work(&mut self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        let agent = self.named(name, findings)?;
+        self.require_model(&agent, name, findings).then_some(agent)
+    }
+
+    /// Returns the agent of a step with the step's own overrides.
+    pub(super) fn for_step(&mut self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        findings.check_names(&SKILL, &step.skills, &self.catalog.skills.keys());
+        findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
+        check_within(step.budget.as_ref(), self.workflow.budget.as_ref(), findings);
+        let override_model = step.model.as_ref().map(|model| self.models.resolve(model, findings));
+        let agent = self.named(name, findings)?;
+        if override_model.is_none() && !self.require_model(&agent, name, findings) {
+            return None;
+        }
+        if override_model.is_none() && step.effort.is_none() && step.skills.is_empty() && step.hooks.is_empty() && step.budget.is_none() {
+            return Some(agent);
+        }
+        let mut own = (*agent).clone();
+        if let Some(model) = override_model {
+            let model = model?;
+            own.model = ModelSpec { effort: model.effort.clone().or(own.model.effort), ..model };
+        }
+        if step.effort.is_some() {
+            own.model.effort.clone_from(&step.effort);
+        }
+        own.skills = sorted(own.skills.into_iter().chain(values(&step.skills)));
+        own.hooks = in_order(own.hooks.into_iter().chain(values(&step.hooks)));
+        own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
+        Some(Arc::new(own))
+    }
+
+    /// Ends the compilation of agents: every agent that has a model, and warnings for those that nothing uses.
+    pub(super) fn finish(mut self, findings: &mut Findings<'_>) -> BTreeMap<String, Arc<AgentSpec>> {
+        let files: Vec<&String> = self.catalog.agents.keys().collect();
+        for name in files {
+            if !self.resolved.contains_key(name) {
+                // Nothing names it, so that what is wrong with it is nobody's concern here.
+                let mut unheard = Findings::new(findings.source);
+                self.resolve(&Spanned::new(name.clone(), Span::default()), &mut unheard);
+            }
+        }
+        let delegates = self.used.iter().filter_map(|name| self.resolved.get(name)?.as_ref()).any(|agent| agent.tools.iter().any(|tool| tool == DELEGATE));
+        for (name, _) in self.workflow.agents.iter().filter(|(name, _)| !delegates && !self.used.contains(&name.value)) {
+            let unused = findings.warning(codes::UNUSED_AGENT, name.span, format!("nothing uses the agent `{}`", name.value));
+            findings.report(unused);
+        }
+        self.resolved.into_iter().filter_map(|(name, agent)| agent.filter(|agent| !agent.model.choices.is_empty()).map(|agent| (name, agent))).collect()
+    }
+
+    fn named(&mut self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        let known = self.workflow.agents.iter().any(|(known, _)| known.value == name.value) || self.catalog.agents.contains_key(&name.value);
+        if !known {
+            let known: BTreeSet<&str> =
+                self.workflow.agents.iter().map(|(name, _)| name.as_str()).chain(self.catalog.agents.keys().map(String::as_str)).collect();
+            findings.unknown(&AGENT, name, known.iter().copied());
+            return None;
+        }
+        if !self.used.contains(&name.value) {
+            self.used.insert(name.value.clone());
+        }
+        self.resolve(name, findings)
+    }
+
+    fn require_model(&self, agent: &AgentSpec, name: &Spanned<String>, findings: &mut Findings<'_>) -> bool {
+        if agent.model.choices.is_empty() && !self.model_failed(&agent.name) {
+            let place = self.workflow.agents.iter().find(|(known, _)| known.value == agent.name).map_or(name.span, |(known, _)| known.span);
+            let error = findings.error(codes::NO_MODEL, place, format!("the agent `{}` has no model", agent.name));
+            findings.report(error.help("give it `model: provider/model`, or all of them by `defaults: { model: … }`"));
+        }
+        !agent.model.choices.is_empty()
+    }
+
+    /// Returns whether a model is named for an agent and has been found to be wrong.
+    fn model_failed(&self, name: &str) -> bool {
+        let own = self.workflow.agents.iter().find(|(known, _)| known.value == name).and_then(|(_, agent)| agent.model.as_ref());
+        own.or(self.workflow.defaults.model.as_ref()).is_some() || self.catalog.default_model.is_some()
+    }
+
+    fn resolve(&mut self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        if let Some(resolved) = self.resolved.get(&name.value) {
+            return resolved.clone();
+        }
+        let own = self.workflow.agents.iter().find(|(known, _)| known.value == name.value).map(|(_, agent)| agent);
+        let base = match own.and_then(|own| own.base.as_ref()) {
+            Some(file) => self.file(file, findings),
+            None if own.is_none() => self.catalog.agents.get(&name.value).map(|file| (&file.agent, name.span)),
+            None => None,
+        };
+        let agent = self.build(name, own, base, findings).map(Arc::new);
+        self.resolved.insert(name.value.clone(), agent.clone());
+        agent
+    }
+
+    /// Finds the agent file that `use` names: by its name, or as a path that ends in it.
+    fn file(&self, file: &Spanned<String>, findings: &mut Findings<'_>) -> Option<(&'a Agent, Span)> {
+        let name = file.value.rsplit('/').next().unwrap_or(&file.value);
+        let name = name.strip_suffix(".md").unwrap_or(name);
+        let found = self.catalog.agents.get(name).map(|found| (&found.agent, file.span));
+        if found.is_none() {
+            findings.unknown(&AGENT_FILE, file, self.catalog.agents.keys().map(String::as_str));
+        }
+        found
+    }
+
+    fn build(&self, name: &Spanned<String>, own: Option<&Agent>, base: Option<(&Agent, Span)>, findings: &mut Findings<'_>) -> Option<AgentSpec> {
+        let nothing = Agent::default();
+        let (file, file_at) = base.unwrap_or((&nothing, name.span));
+        let own = own.unwrap_or(&nothing);
+        findings.check_names(&SKILL, &own.skills, &self.catalog.skills.keys());
+        findings.check_names(&HOOK, &own.hooks, &self.catalog.hooks.iter());
+        check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), findings);
+        let system = match own.system.as_ref().or(file.system.as_ref()) {
+            Some(system) => text(system, self.catalog, findings)?.0,
+            None => String::new(),
+        };
+        let known_skill = |skill: &String| self.catalog.skills.contains_key(skill);
+        let known_hook = |hook: &String| self.catalog.hooks.contains(hook);
+        for (what, missing) in [("skill", missing(&file.skills, known_skill)), ("hook", missing(&file.hooks, known_hook))] {
+            if !missing.is_empty() {
+                let message = format!("the agent file of `{}` names a {what} that is not known here: {}", name.value, missing.join(", "));
+                findings.report(findings.warning(codes::IGNORED, file_at, message));
+            }
+        }
+        let rules = self.rules(&own.permissions, &file.permissions);
+        let access = own.access.or(file.access).unwrap_or_default();
+        let limits = self.limits(own, file);
+        let named = sorted(values(&self.workflow.skills).chain(values(&file.skills).filter(known_skill)).chain(values(&own.skills)));
+        // As in Claude Code: who names no skill may open any that is offered.
+        let skills = if named.is_empty() { self.catalog.offered_skills.iter().cloned().collect() } else { named };
+        Some(AgentSpec {
+            name: name.value.clone(),
+            system,
+            description: own.description.clone().or_else(|| file.description.clone()).unwrap_or_default(),
+            model: self.model(own, file, file_at, findings),
+            access,
+            tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
+            skills,
+            hooks: in_order(values(&self.workflow.hooks).chain(values(&file.hooks).filter(known_hook)).chain(values(&own.hooks))),
+            rules,
+            limits,
+        })
+    }
+
+    /// Joins rules: the workflow's first, then the file's, then the agent's own.
+    fn rules(&self, own: &Permissions, file: &Permissions) -> Rules {
+        let all = [&self.workflow.permissions, file, own];
+        let join = |pick: fn(&Permissions) -> &Vec<Spanned<String>>| in_order(all.iter().flat_map(|permissions| values(pick(permissions))));
+        Rules { allow: join(|p| &p.allow), ask: join(|p| &p.ask), deny: join(|p| &p.deny) }
+    }
+
+    /// Lays the agent's own limits over those of its file; `max_turns` and a budget's `turns` both hold, as do the times.
+    fn limits(&self, own: &Agent, file: &Agent) -> Limits {
+        fn both<T: Ord + Copy>(a: Option<T>, b: Option<T>, otherwise: T) -> T {
+            a.into_iter().chain(b).min().unwrap_or(otherwise)
+        }
+        let layer = |limits: Limits, agent: &Agent| {
+            let budget = agent.budget.as_deref();
+            let turns = budget.and_then(|budget| budget.turns.as_deref().copied());
+            let time = budget.and_then(|budget| budget.time.as_deref().copied());
+            Limits {
+                turns: both(agent.max_turns.as_deref().copied(), turns, limits.turns),
+                time: both(agent.timeout, time, limits.time),
+                ..limits.replaced(budget)
+            }
+        };
+        layer(layer(Limits::SESSION, file), own).within(&self.run_limits)
+    }
+
+    fn model(&self, own: &Agent, file: &Agent, file_at: Span, findings: &mut Findings<'_>) -> ModelSpec {
+        let named = match (&own.model, &file.model) {
+            (Some(model), _) => self.models.resolve(model, findings),
+            (None, Some(model)) => self.models.resolve(&Spanned::new(model.value.clone(), file_at), findings),
+            (None, None) => self.default_model.clone(),
+        };
+        let model = named.unwrap_or_default();
+        ModelSpec { effort: own.effort.clone().or_else(|| file.effort.clone()).or(model.effort), ..model }
+    }
+}
+
+/// Chooses the tools of one agent.
+struct Tools<'a> {
+    own: &'a Agent,
+    file: &'a Agent,
+    file_at: Span,
+    access: Access,
+    deny: &'a [String],
+    catalog: &'a Catalog,
+}
+
+impl Tools<'_> {
+    /// Returns their names, sorted: those named, or all; less those that `access` or a bare deny rule forbids.
+    fn select(&self, findings: &mut Findings<'_>) -> Vec<String> {
+        let known = || self.catalog.tools.keys().map(String::as_str);
+        let mut chosen: BTreeSet<&str> = BTreeSet::new();
+        if let Some(tools) = &self.own.tools {
+            for tool in tools {
+                match self.catalog.tools.get_key_value(&tool.value) {
+                    Some((name, _)) if self.forbidden_by_access(name) => {
+                        let warning = findings.warning(codes::TOOL_REMOVED, tool.span, format!("`{name}` writes, and this agent's access is `read`"));
+                        findings.report(warning.help("give it `access: write`, or take the tool out"));
+                    }
+                    Some((name, _)) => {
+                        chosen.insert(name);
+                    }
+                    None => findings.unknown(&TOOL, tool, known()),
+                }
+            }
+        } else if let Some(tools) = &self.file.tools {
+            let (there, missing): (Vec<&str>, Vec<&str>) = tools.iter().map(|tool| tool.as_str()).partition(|tool| self.catalog.tools.contains_key(*tool));
+            if !missing.is_empty() {
+                let message = format!("the agent file names tools that are not known here: {}", missing.join(", "));
+                let ignored: Diagnostic = findings.warning(codes::IGNORED, self.file_at, message);
+                let help = suggestion(missing[0], known(), "tools");
+                findings.report(help.into_iter().fold(ignored, Diagnostic::help));
+            }
+            chosen.extend(there);
+        } else {
+            chosen.extend(known().filter(|tool| *tool != DELEGATE));
+        }
+        let allowed = chosen.into_iter().filter(|tool| !self.forbidden_by_access(tool) && !self.deny.iter().any(|rule| rule == tool));
+        allowed.map(str::to_owned).collect()
+    }
+
+    fn forbidden_by_access(&self, tool: &str) -> bool {
+        let reads = self.catalog.tools.get(tool).is_some_and(|(_, reads)| *reads);
+        self.access == Access::Read && !reads && tool != SHELL && tool != DELEGATE
+    }
+}
+
+/// Looks a text up: as it stands in the file, or in the prompt file it names, with that file's name.
+pub(super) fn text(text: &Spanned<Text>, catalog: &Catalog, findings: &mut Findings<'_>) -> Option<(String, Option<String>)> {
+    match &text.value {
+        Text::Inline(text) => Some((text.clone(), None)),
+        Text::File(path) => {
+            let found = catalog.prompts.get(path).map(|text| (text.clone(), Some(path.clone())));
+            if found.is_none() {
+                let error = findings.error(codes::NO_FILE, text.span, format!("there is no prompt file `{path}`"));
+                let near = crate::source::nearest(path, catalog.prompts.keys().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
+                let as_text = "one line that ends in `.md` names a file; to write it as text, put it in a block: `|` and the text indented below";
+                findings.report(error.help(format!("{}{as_text}", near.unwrap_or_default())));
+            }
+            found
+        }
+    }
+}
+
+fn missing(names: &[Spanned<String>], known: impl Fn(&String) -> bool) -> Vec<&str> {
+    names.iter().filter(|name| !known(&name.value)).map(|name| name.as_str()).collect()
+}
+
+fn values(names: &[Spanned<String>]) -> impl Iterator<Item = String> {
+    names.iter().map(|name| name.value.clone())
+}
+
+fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
+    names.collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+fn in_order(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    for name in names {
+        if !kept.contains(&name) {
+            kept.push(name);
+        }
+    }
+    kept
+}

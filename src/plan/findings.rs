@@ -1,0 +1,102 @@
+//! What a compilation has found so far.
+use crate::source::{Diagnostic, Diagnostics, Severity, Source, Span, Spanned, codes, nearest};
+use std::sync::Arc;
+
+/// The most findings that are kept of one file.
+const MAX_FOUND: usize = 200;
+
+/// A kind of thing that has a name.
+pub(super) struct Kind {
+    code: &'static str,
+    what: &'static str,
+}
+
+pub(super) const STEP: Kind = Kind { code: codes::UNKNOWN_STEP, what: "step" };
+pub(super) const AGENT: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent" };
+pub(super) const AGENT_FILE: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent file" };
+pub(super) const SKILL: Kind = Kind { code: codes::UNKNOWN_SKILL, what: "skill" };
+pub(super) const HOOK: Kind = Kind { code: codes::UNKNOWN_HOOK, what: "hook" };
+pub(super) const TOOL: Kind = Kind { code: codes::UNKNOWN_TOOL, what: "tool" };
+pub(super) const SCHEMA: Kind = Kind { code: codes::UNKNOWN_SCHEMA, what: "schema" };
+pub(super) const ALIAS: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "model alias" };
+pub(super) const PROVIDER: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "provider" };
+
+/// Errors and warnings about one workflow file.
+pub(super) struct Findings<'a> {
+    pub(super) source: &'a Arc<Source>,
+    found: Vec<Diagnostic>,
+}
+
+impl<'a> Findings<'a> {
+    /// Begins with nothing found.
+    pub(super) fn new(source: &'a Arc<Source>) -> Findings<'a> {
+        Findings { source, found: Vec::new() }
+    }
+
+    /// Keeps a finding, once.
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
+        if self.found.len() < MAX_FOUND && !self.found.contains(&diagnostic) {
+            self.found.push(diagnostic);
+        }
+    }
+
+    /// Makes an error in this file; the caller adds to it and reports it.
+    pub(super) fn error(&self, code: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, self.source, span, message)
+    }
+
+    /// Makes a warning in this file.
+    pub(super) fn warning(&self, code: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::warning(code, self.source, span, message)
+    }
+
+    /// Keeps what another one has found.
+    pub(super) fn absorb(&mut self, other: Findings<'_>) {
+        other.found.into_iter().for_each(|diagnostic| self.report(diagnostic));
+    }
+
+    /// Reports a name that nothing has, with the nearest that something has.
+    pub(super) fn unknown<'n>(&mut self, kind: &Kind, name: &Spanned<String>, known: impl Iterator<Item = &'n str> + Clone) {
+        if self.found.len() >= MAX_FOUND {
+            return;
+        }
+        let what = kind.what;
+        if name.value.contains("{{") {
+            let message = format!("a template as the name of a {what} is part of the language but not of this version");
+            self.report(self.error(codes::LATER, name.span, message));
+            return;
+        }
+        let help = suggestion(&name.value, known, &format!("{what}s")).unwrap_or_else(|| format!("there is no {what} at all"));
+        self.report(self.error(kind.code, name.span, format!("there is no {what} `{}`", name.value)).help(help));
+    }
+
+    /// Reports those of a list of names that nothing has.
+    pub(super) fn check_names<'n>(&mut self, kind: &Kind, names: &[Spanned<String>], known: &(impl Iterator<Item = &'n String> + Clone)) {
+        for name in names {
+            if !known.clone().any(|known| *known == name.value) {
+                self.unknown(kind, name, known.clone().map(String::as_str));
+            }
+        }
+    }
+
+    /// Returns the warnings, or all errors where there is one; both in the order of the file.
+    pub(super) fn into_warnings(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
+        let file = &self.source.name;
+        let place = |found: &Diagnostic| (found.source.name != *file, found.source.name.clone(), found.labels.first().map(|label| label.span), found.code);
+        self.found.sort_by_cached_key(place);
+        let (errors, warnings): (Vec<_>, Vec<_>) = self.found.into_iter().partition(|found| found.severity == Severity::Error);
+        if errors.is_empty() { Ok(warnings) } else { Err(Diagnostics(errors)) }
+    }
+}
+
+/// Says what was probably meant, or what there is where that is little; `None` where there is nothing.
+pub(super) fn suggestion<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone, what: &str) -> Option<String> {
+    const SHOWN: usize = 8;
+    if let Some(near) = nearest(name, known.clone()) {
+        return Some(format!("did you mean `{near}`?"));
+    }
+    let some: Vec<String> = known.clone().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let more = known.count().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!some.is_empty()).then(|| format!("the {what} are {}{more}", some.join(", ")))
+}

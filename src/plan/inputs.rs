@@ -1,0 +1,94 @@
+//! The inputs of a run: what was given, held against what is declared.
+use super::{
+    Plan,
+    findings::{Findings, suggestion},
+};
+use crate::{
+    source::codes,
+    workflow::{Input, InputKind, Workflow},
+};
+use serde_json::{Map, Value};
+
+/// Checks that every input's schema is one, and that its default fits.
+pub(super) fn check_declared(workflow: &Workflow, findings: &mut Findings<'_>) {
+    for (name, input) in &workflow.inputs {
+        match jsonschema::validator_for(&input.schema) {
+            Err(error) => findings.report(findings.error(codes::BAD_SCHEMA, name.span, format!("the input `{}` is not declared soundly: {error}", name.value))),
+            Ok(validator) => {
+                if let Some(default) = &input.default
+                    && let Err(error) = validator.validate(&default.value)
+                {
+                    findings.report(findings.error(codes::BAD_DEFAULT, default.span, format!("the default of `{}` does not fit: {error}", name.value)));
+                }
+            }
+        }
+        if let (true, Some(default)) = (input.required, &input.default) {
+            let error = findings.error(codes::BAD_DEFAULT, default.span, format!("`{}` is required, so that its default is never used", name.value));
+            findings.report(error.help("take `required` or `default` out"));
+        }
+    }
+}
+
+impl Plan {
+    /// Holds what was given against the declared inputs, and adds defaults. The result is in the order of the file.
+    ///
+    /// # Errors
+    /// A sentence for each input that is unknown, missing or does not fit.
+    pub fn check_inputs(&self, given: &Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
+        let mut problems: Vec<String> = given.keys().filter(|name| self.input(name).is_none()).map(|name| self.unknown(name)).collect();
+        let mut inputs = Map::new();
+        for (name, input) in &self.inputs {
+            match given.get(name).or(input.default.as_deref()) {
+                Some(value) => {
+                    problems.extend(misfits(name, input, value));
+                    inputs.insert(name.clone(), value.clone());
+                }
+                None if input.required => problems.push(format!("the input `{name}` must be given{}", what_for(input))),
+                None => {
+                    inputs.insert(name.clone(), Value::Null);
+                }
+            }
+        }
+        if problems.is_empty() { Ok(inputs) } else { Err(problems) }
+    }
+
+    /// Reads the text of `--input name=text` as the declared type: text as it stands, lists and maps as JSON.
+    ///
+    /// # Errors
+    /// A sentence that says what is expected.
+    pub fn parse_input(&self, name: &str, text: &str) -> Result<Value, String> {
+        let input = self.input(name).ok_or_else(|| self.unknown(name))?;
+        let expected = |what: &str| format!("the input `{name}` must be {what}, not `{text}`");
+        let json = || serde_json::from_str::<Value>(text).ok();
+        match input.kind.value {
+            InputKind::String => Ok(Value::String(text.to_owned())),
+            InputKind::Integer => json().filter(|value| value.is_i64() || value.is_u64()).ok_or_else(|| expected("a whole number")),
+            InputKind::Number => json().filter(Value::is_number).ok_or_else(|| expected("a number")),
+            InputKind::Boolean => json().filter(Value::is_boolean).ok_or_else(|| expected("`true` or `false`")),
+            InputKind::Array => json().filter(Value::is_array).ok_or_else(|| expected("a list in JSON, as in `[\"a\", \"b\"]`")),
+            InputKind::Object => json().filter(Value::is_object).ok_or_else(|| expected("a map in JSON, as in `{\"a\": 1}`")),
+        }
+    }
+
+    fn input(&self, name: &str) -> Option<&Input> {
+        self.inputs.iter().find(|(known, _)| known == name).map(|(_, input)| input)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        match suggestion(name, self.inputs.iter().map(|(name, _)| name.as_str()), "inputs") {
+            Some(help) => format!("there is no input `{name}`: {help}"),
+            None => format!("there is no input `{name}`: this workflow takes none"),
+        }
+    }
+}
+
+fn misfits(name: &str, input: &Input, value: &Value) -> Vec<String> {
+    match jsonschema::validator_for(&input.schema) {
+        Ok(validator) => validator.iter_errors(value).map(|error| format!("the input `{name}` does not fit: {error}")).collect(),
+        Err(error) => vec![format!("the input `{name}` is not declared soundly: {error}")],
+    }
+}
+
+fn what_for(input: &Input) -> String {
+    input.description.as_ref().map(|what| format!(": {what}")).unwrap_or_default()
+}

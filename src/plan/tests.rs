@@ -1,0 +1,301 @@
+//! Every broken file with what is said of it, and what a sound one compiles to.
+use super::*;
+use crate::{
+    event::StepId,
+    message::ToolSpec,
+    source::{self, Diagnostic, Diagnostics, Source, Spanned, codes},
+    workflow::{Access, Agent, On, Text, Wake, Workflow, WorkspaceKind},
+};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc, time::Duration};
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics").join(name)
+}
+
+fn files(name: &str) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = fs::read_dir(folder(name))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .map(|path| (path.file_stem().expect("it has a name").to_string_lossy().into_owned(), fs::read_to_string(&path).expect("it is text")))
+        .collect();
+    files.sort();
+    files
+}
+
+fn catalog() -> Catalog {
+    let tool = |name: &str, reads: bool| {
+        (name.to_owned(), (ToolSpec { name: name.to_owned(), description: String::new(), input_schema: json!({"type": "object"}) }, reads))
+    };
+    let text = |text: &str| Some(Spanned::new(Text::Inline(text.to_owned()), source::Span::default()));
+    let names = |names: &[&str]| names.iter().map(|name| Spanned::new((*name).to_owned(), source::Span::default())).collect::<Vec<_>>();
+    let sloppy = Agent {
+        system: text("Look."),
+        tools: Some(names(&["Read", "TodoWrite"])),
+        skills: names(&["rust", "gone"]),
+        hooks: names(&["gone"]),
+        ..Agent::default()
+    };
+    Catalog {
+        tools: [
+            tool("Read", true),
+            tool("Grep", true),
+            tool("Write", false),
+            tool("Edit", false),
+            tool("Bash", false),
+            tool("Agent", false),
+            tool("WebFetch", true),
+        ]
+        .into(),
+        skills: [("rust".to_owned(), "Writes Rust.".to_owned()), ("review".to_owned(), "Reviews.".to_owned())].into(),
+        offered_skills: ["review".to_owned()].into(),
+        hooks: ["protect-secrets", "fmt-after-edit"].map(str::to_owned).into(),
+        prompts: [
+            ("prompts/coder.md", "You write code.\n"),
+            ("prompts/planner.md", "You plan.\n"),
+            ("prompts/resolver.md", "You settle conflicts.\n"),
+            ("prompts/migrator.md", "You migrate.\n"),
+            ("prompts/reviewer.md", "You review.\n"),
+            ("prompts/broken.md", "# Task\n\nDo {{ inputs. }} now.\n"),
+            ("prompts/reads.md", "Look at {{ steps.a.output }} and {{ inputs.goal }}.\n"),
+        ]
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .into(),
+        agents: [
+            (
+                "lead".to_owned(),
+                AgentFile {
+                    agent: Agent { system: text("You lead."), description: Some("Leads.".to_owned()), ..Agent::default() },
+                    path: "agents/lead.md".to_owned(),
+                },
+            ),
+            ("sloppy".to_owned(), AgentFile { agent: sloppy, path: "agents/sloppy.md".to_owned() }),
+        ]
+        .into(),
+        providers: ["anthropic", "openai", "google"].map(str::to_owned).into(),
+        default_model: None,
+        model_overrides: std::collections::BTreeMap::new(),
+    }
+}
+
+fn compile_with(text: &str, catalog: &Catalog) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+    let source = Arc::new(Source { name: "flow.yaml".to_owned(), text: text.to_owned() });
+    Plan::compile(&Workflow::load(&source)?, catalog)
+}
+
+fn compile(text: &str) -> Plan {
+    compile_with(text, &catalog()).unwrap_or_else(|errors| panic!("{}", source::render(&errors.0, false))).0
+}
+
+/// Codes of the errors, in order.
+fn errors(text: &str) -> Vec<&'static str> {
+    compile_with(text, &catalog()).map(|_| ()).expect_err("there are errors").0.iter().map(|error| error.code).collect()
+}
+
+/// Holds a text against the snapshot of this name beside the files.
+fn hold(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder("snapshots"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+#[test]
+fn every_broken_file_is_told_in_full() {
+    let mut raised = BTreeSet::new();
+    for (name, text) in files("broken") {
+        let found = match compile_with(&text, &catalog()) {
+            Ok((_, warnings)) => warnings,
+            Err(errors) => errors.0,
+        };
+        assert!(!found.is_empty(), "{name} has nothing wrong");
+        raised.extend(found.iter().map(|diagnostic| diagnostic.code));
+        hold(&name, &source::render(&found, false));
+    }
+    let silent: Vec<&str> = codes::ALL.iter().map(|(code, _)| *code).filter(|code| !raised.contains(code)).collect();
+    assert_eq!(silent, Vec::<&str>::new(), "codes that no broken file raises");
+}
+
+#[test]
+fn whole_files_compile() {
+    for (name, text) in files("whole") {
+        if let Err(errors) = compile_with(&text, &catalog()) {
+            panic!("{name}:\n{}", source::render(&errors.0, false));
+        }
+    }
+}
+
+const FLOW: &str = include_str!("../../tests/diagnostics/whole/flow.yaml");
+
+#[test]
+fn a_plan_holds_everything_resolved() {
+    let plan = compile(FLOW);
+    let id = StepId::from;
+    assert_eq!(plan.order(), [id("plan"), id("build"), id("land"), id("check")]);
+    assert_eq!(plan.sinks().map(|step| step.id.0.as_str()).collect::<Vec<_>>(), ["check"]);
+    assert_eq!(plan.needs(&id("land")).map(|(step, on)| (step.id.0.as_str(), on)).collect::<Vec<_>>(), [("build", On::Done)]);
+    assert_eq!((plan.limits.usd, plan.limits.turns, plan.limits.tokens), (Some(3.0), 60, Limits::RUN.tokens));
+
+    let build = plan.step(&id("build")).expect("it is there");
+    let Work::Agent { agent, prompt } = &build.work else { panic!("{build:?}") };
+    assert!(build.writes && build.workspace == WorkspaceKind::Worktree);
+    assert_eq!(build.timeout, Duration::from_mins(5));
+    assert_eq!(build.env.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["A", "B"]);
+    assert!(prompt.value.starts_with("Do "));
+    assert_eq!(agent.system, "You write code.\n");
+    assert_eq!(agent.model, ModelSpec { choices: vec!["openai/z".to_owned()], effort: Some("high".to_owned()), max_output_tokens: None });
+    assert_eq!(agent.tools, ["Bash", "Edit", "Grep", "Read", "Write"]);
+    assert_eq!(agent.skills, ["review", "rust"]);
+    assert_eq!(agent.hooks, ["protect-secrets", "fmt-after-edit"]);
+    assert_eq!((agent.limits.turns, agent.limits.usd), (5, Some(2.0)));
+    assert_eq!(plan.agents["coder"].limits.turns, 60, "an agent stays within the run");
+
+    let plan_step = plan.step(&id("plan")).expect("it is there");
+    let Work::Agent { agent, .. } = &plan_step.work else { panic!("{plan_step:?}") };
+    assert_eq!((agent.access, agent.tools.as_slice()), (Access::Read, ["Bash", "Grep", "Read", "WebFetch"].map(str::to_owned).as_slice()));
+    assert_eq!(agent.description, "Leads.");
+    assert!(!plan_step.writes && plan_step.workspace == WorkspaceKind::Shared && plan_step.timeout == Duration::from_mins(10));
+    let schema = plan_step.output_schema.as_deref().expect("it has one");
+    assert_eq!(schema["properties"]["tasks"]["items"], json!({"$ref": "#/$defs/task"}));
+    assert_eq!(schema["$defs"]["task"]["type"], "object");
+
+    let Work::Merge(merge) = &plan.step(&id("land")).expect("it is there").work else { panic!("no merge") };
+    assert_eq!((merge.from.as_slice(), merge.resolver_attempts), ([id("build")].as_slice(), 2));
+    assert!(plan.step(&id("check")).is_some_and(|step| step.writes && step.workspace == WorkspaceKind::Worktree));
+
+    let orchestrator = plan.orchestrator.as_ref().expect("it is there");
+    assert_eq!(orchestrator.wake, [Wake::Start, Wake::Idle]);
+    assert_eq!((orchestrator.node.step.0.as_str(), orchestrator.supervises.as_slice()), ("orchestrator", [id("build")].as_slice()));
+    assert_eq!(plan.agents.keys().map(String::as_str).collect::<Vec<_>>(), ["coder", "lead", "sloppy"], "agents of files are there, too");
+}
+
+#[test]
+fn an_override_takes_the_place_of_an_alias() {
+    let mut catalog = catalog();
+    catalog.model_overrides.insert("large".to_owned(), "google/q".to_owned());
+    let (plan, _) = compile_with(FLOW, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(plan.agents["coder"].model.choices, ["google/q"]);
+    assert_eq!(plan.agents["coder"].model.effort.as_deref(), Some("high"));
+    catalog.model_overrides.insert("huge".to_owned(), "google/q".to_owned());
+    let errors = compile_with(FLOW, &catalog).expect_err("there is no such alias");
+    assert_eq!(errors.0[0].code, codes::UNKNOWN_MODEL);
+}
+
+#[test]
+fn a_default_model_serves_whoever_names_none() {
+    let text = "version: 1\nname: a\nagents: { x: { system: y } }\nsteps: { a: { agent: x, prompt: z } }\n";
+    let catalog = Catalog { default_model: Some("openai/d".to_owned()), ..catalog() };
+    let (plan, _) = compile_with(text, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(plan.agents["x"].model.choices, ["openai/d"]);
+}
+
+#[test]
+fn inputs_are_checked_and_read_by_their_type() {
+    let plan = compile(FLOW);
+    let given = |value: Value| if let Value::Object(map) = value { map } else { Map::new() };
+    assert_eq!(plan.check_inputs(&given(json!({"goal": "x"}))), Ok(given(json!({"goal": "x", "count": 4, "tags": null}))));
+    let problems = plan.check_inputs(&given(json!({"gaol": "x", "count": 9, "tags": [1]}))).expect_err("they do not fit");
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    assert!(problems[0].contains("did you mean `goal`?") && problems[1].contains("what to build"), "{problems:?}");
+    assert_eq!(plan.parse_input("goal", "5"), Ok(json!("5")));
+    assert_eq!(plan.parse_input("count", "5"), Ok(json!(5)));
+    assert_eq!(plan.parse_input("tags", "[\"a\"]"), Ok(json!(["a"])));
+    for (name, text) in [("count", "5.5"), ("count", "five"), ("tags", "a,b"), ("nope", "x")] {
+        assert!(plan.parse_input(name, text).is_err(), "{name}={text}");
+    }
+}
+
+#[test]
+fn the_graph_is_drawn() {
+    let plan = compile(FLOW);
+    hold("drawn_mermaid", &plan.mermaid());
+    hold("drawn_dot", &plan.dot());
+}
+
+#[test]
+fn what_a_drawing_holds_cannot_leave_its_label() {
+    let plan = compile("version: 1\nname: a\nsteps: { a: { run: \"echo \\\"x]\\\" > `y` \\\\ # & é\\nmore\" } }\n");
+    assert!(plan.mermaid().contains("run: echo #quot;x]#quot; #gt; #96;y#96; \\ #35; #amp; é…"), "{}", plan.mermaid());
+    assert!(plan.dot().contains(r#"label="a\nrun: echo \"x]\" > `y` \\ # & é…""#), "{}", plan.dot());
+}
+
+const WRITERS: &str = "version: 1\nname: a\nagents: { w: { model: openai/x, access: write }, r: { model: openai/x } }\nsteps:\n";
+
+fn writers(steps: &str) -> String {
+    format!("{WRITERS}{steps}")
+}
+
+#[test]
+fn writers_that_are_ordered_or_joined_do_not_race() {
+    for steps in [
+        "  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x, needs: [a]}\n  c: {run: ls, needs: [a, b]}\n",
+        "  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x}\n  m: {merge: {from: [a, b]}, needs: [a, b]}\n  c: {run: ls, needs: [a, m, b]}\n",
+        "  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x}\n  r: {run: ls, needs: [a, b], workspace: none}\n  m: {merge: {from: [a, b]}, needs: [r]}\n",
+        "  a: {agent: w, prompt: x}\n  ok: {agent: w, prompt: x, needs: [a]}\n  mend: {agent: w, prompt: x, needs: [{step: a, on: failure}]}\n",
+        "  a: {agent: w, prompt: x, for_each: {items: [1, 2]}}\n  m: {merge: {from: a}, needs: [a]}\n  b: {agent: w, prompt: x, needs: [m, a]}\n",
+        "  s: {agent: w, prompt: x}\n  a: {agent: w, prompt: x, needs: [s]}\n  b: {agent: w, prompt: x, needs: [s]}\n  m: {merge: {from: [a, b]}, needs: [a, b, s]}\n",
+    ] {
+        compile(&writers(steps));
+    }
+}
+
+#[test]
+fn writers_that_meet_unjoined_race_wherever_they_meet() {
+    let cases: [(&str, &[&str]); 4] = [
+        ("  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x}\n  c: {agent: w, prompt: x, needs: [a, b]}\n", &[codes::WRITERS_RACE]),
+        ("  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x}\n  r: {run: ls, needs: [a, b], workspace: none}\n", &[codes::NEVER_JOINED]),
+        (
+            "  a: {agent: w, prompt: x, allow_failure: true}\n  b: {agent: w, prompt: x, needs: [a]}\n  c: {agent: w, prompt: x, needs: [{step: a, on: failure}]}\n",
+            &[codes::NEVER_JOINED],
+        ),
+        (
+            "  a: {agent: w, prompt: x}\n  b: {agent: w, prompt: x}\n  m: {merge: {from: [a]}, needs: [a]}\n  n: {merge: {from: [b]}, needs: [m, b]}\n",
+            &[codes::WRITERS_RACE],
+        ),
+    ];
+    for (steps, expected) in cases {
+        assert_eq!(errors(&writers(steps)), expected, "{steps}");
+    }
+}
+
+#[test]
+fn ten_thousand_steps_compile() {
+    use std::fmt::Write as _;
+    let mut text = writers("  s0: {agent: w, prompt: x}\n");
+    for step in 1..10_000 {
+        let verb = if step % 2 == 0 { "agent: w, prompt: \"{{ steps.s0.output }}\"" } else { "run: \"echo {{ steps.s0.output | sh }}\"" };
+        let far = if step > 2 { format!(", s{}", step / 2) } else { String::new() };
+        writeln!(text, "  s{step}: {{{verb}, needs: [s{}{far}]}}", step - 1).expect("text can be written to");
+    }
+    let plan = compile(&text);
+    assert_eq!(plan.order().len(), 10_000);
+    let flat: String = (0..10_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{agent: w, prompt: x}}\n"));
+    assert_eq!(errors(&flat), [codes::NEVER_JOINED]);
+    let typos: String = (0..2_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{run: ls, needs: [t{step}]}}\n"));
+    assert!(errors(&typos).len() <= 200);
+}
+
+proptest! {
+    #[test]
+    fn a_mangled_workflow_is_compiled_or_refused(at in 0..FLOW.len(), cut in 0_usize..30, put in "[\\[\\]{}:,|'\"#a1. \n-]{0,4}") {
+        let start = FLOW.floor_char_boundary(at);
+        let end = FLOW.floor_char_boundary((start + cut).min(FLOW.len())).max(start);
+        let text = format!("{}{put}{}", &FLOW[..start], &FLOW[end..]);
+        if let Err(errors) = compile_with(&text, &catalog()) {
+            prop_assert!(!errors.0.is_empty());
+            for error in &errors.0 {
+                prop_assert!(error.labels.iter().all(|label| error.source.text.get(label.span.range()).is_some()), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_cycles_are_told_within_bounds() {
+    let text: String = (0..5_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{run: ls, needs: [s{}]}}\n", (step + 1) % 5_000));
+    let found = compile_with(&text, &catalog()).expect_err("they wait for each other").0;
+    assert_eq!((found.len(), found[0].code, found[0].labels.len()), (1, codes::CYCLE, 20));
+}

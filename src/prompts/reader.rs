@@ -1,0 +1,488 @@
+//! Reads the structure of a template: which variables it reads and where, what each `{{ }}` ends in, where loops stand.
+//!
+//! It follows Tera's grammar without its precedences, which matter only to evaluation, and accepts what makes sense in one
+//! self-contained text: no includes, inheritance, components or global assignments. Tera parses the same text after it,
+//! so what slips through here is still refused there.
+use super::{
+    TemplateError,
+    lexer::{Lexer, Outside, Token},
+    outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind},
+};
+use std::ops::Range;
+
+/// How deep expressions and blocks may nest; Tera's own limit.
+const MAX_DEPTH: usize = 40;
+/// How many variables one template may read.
+const MAX_CHAINS: usize = 10_000;
+
+/// What is known of a parsed operand.
+struct Shape {
+    start: usize,
+    /// The chain that the operand is, where it is nothing else.
+    chain: Option<usize>,
+    ending: Ending,
+}
+
+/// A block tag that is still open.
+struct Block {
+    kind: &'static str,
+    start: usize,
+    /// How many names were bound before it.
+    names: usize,
+}
+
+/// Reads a template.
+pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
+    let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), blocks: Vec::new(), depth: 0 };
+    while let Some(token) = reader.lexer.next_outside()? {
+        match token {
+            Outside::Literal(span) => reader.outline.pieces.push(Piece::Literal(span)),
+            Outside::Comment => {}
+            Outside::Output => reader.output()?,
+            Outside::Tag => reader.tag()?,
+        }
+    }
+    match reader.blocks.last() {
+        Some(block) => Err(TemplateError::new(
+            format!("`{{% {} %}}` is never closed", block.kind),
+            block.start..block.start + 2,
+            Some(format!("add `{{% end{} %}}`", block.kind)),
+        )),
+        None => Ok(reader.outline),
+    }
+}
+
+struct Reader<'a> {
+    lexer: Lexer<'a>,
+    outline: Outline,
+    bound: Vec<String>,
+    blocks: Vec<Block>,
+    depth: usize,
+}
+
+impl Reader<'_> {
+    fn output(&mut self) -> Result<(), TemplateError> {
+        self.lexer.enter("}}")?;
+        let shape = self.expression(true)?;
+        let span = shape.start..self.lexer.last_end;
+        self.lexer.leave()?;
+        self.outline.pieces.push(Piece::Output { span, ending: shape.ending });
+        Ok(())
+    }
+
+    fn tag(&mut self) -> Result<(), TemplateError> {
+        let start = self.lexer.last_end;
+        self.lexer.enter("%}")?;
+        let (name, span) = self.name("a tag")?;
+        match name.as_str() {
+            "if" => {
+                self.open("if", start)?;
+                self.expression(true)?;
+            }
+            "elif" => {
+                self.expect_block(&["if"], &span)?;
+                self.expression(true)?;
+            }
+            "else" => {
+                self.expect_block(&["if", "for"], &span)?;
+                self.unbind_loop();
+            }
+            "for" => self.for_loop(start)?,
+            "set" => self.assignment(start)?,
+            "filter" => {
+                self.open("filter", start)?;
+                self.filter()?;
+                while self.lexer.eat("|")? {
+                    self.filter()?;
+                }
+            }
+            "break" | "continue" => {}
+            "endif" => self.close("if", &span)?,
+            "endfor" => self.close("for", &span)?,
+            "endset" => self.close("set", &span)?,
+            "endfilter" => self.close("filter", &span)?,
+            "include" | "extends" | "block" | "component" | "set_global" => {
+                return Err(TemplateError::new(
+                    format!("`{name}` is not available here"),
+                    span,
+                    Some("a template is one self-contained text: use `if`, `for`, `set` and filters".to_owned()),
+                ));
+            }
+            _ => {
+                let known = ["if", "elif", "else", "endif", "for", "endfor", "set", "endset", "filter", "endfilter", "raw", "break", "continue"];
+                return Err(TemplateError::unknown("tag", &name, span, known));
+            }
+        }
+        self.lexer.leave()?;
+        let kind = match name.as_str() {
+            "filter" => TagKind::Filter,
+            "elif" | "else" => TagKind::Branch,
+            "endif" | "endfor" | "endset" | "endfilter" => TagKind::Close,
+            _ if self.blocks.last().is_some_and(|block| block.start == start) => TagKind::Open,
+            _ => TagKind::Other,
+        };
+        self.outline.pieces.push(Piece::Tag { span: start..self.lexer.last_end, kind });
+        Ok(())
+    }
+
+    fn for_loop(&mut self, start: usize) -> Result<(), TemplateError> {
+        self.open("for", start)?;
+        let names = self.loop_names()?;
+        self.loop_target(true)?;
+        self.bound.extend(names);
+        self.bound.push("loop".to_owned());
+        Ok(())
+    }
+
+    fn assignment(&mut self, start: usize) -> Result<(), TemplateError> {
+        let (name, _) = self.name("the name to set")?;
+        if self.lexer.eat("=")? {
+            self.expression(true)?;
+            self.bound.push(name);
+            return Ok(());
+        }
+        while self.lexer.eat("|")? {
+            self.filter()?;
+        }
+        self.bound.push(name);
+        self.open("set", start)
+    }
+
+    fn open(&mut self, kind: &'static str, start: usize) -> Result<(), TemplateError> {
+        if self.blocks.len() >= MAX_DEPTH {
+            return Err(TemplateError::new("blocks nest too deep", start..self.lexer.last_end, None));
+        }
+        self.blocks.push(Block { kind, start, names: self.bound.len() });
+        Ok(())
+    }
+
+    fn close(&mut self, kind: &'static str, span: &Range<usize>) -> Result<(), TemplateError> {
+        self.expect_block(&[kind], span)?;
+        self.unbind_loop();
+        self.blocks.pop();
+        Ok(())
+    }
+
+    fn expect_block(&self, kinds: &[&str], span: &Range<usize>) -> Result<(), TemplateError> {
+        match self.blocks.last() {
+            Some(block) if kinds.contains(&block.kind) => Ok(()),
+            Some(block) => Err(TemplateError::new(
+                format!("this does not belong to the open `{{% {} %}}`", block.kind),
+                span.clone(),
+                Some(format!("close it first with `{{% end{} %}}`", block.kind)),
+            )),
+            None => Err(TemplateError::new("no block is open here", span.clone(), None)),
+        }
+    }
+
+    /// Names bound by a loop, or inside it, end with it.
+    fn unbind_loop(&mut self) {
+        if let Some(block) = self.blocks.last().filter(|block| block.kind == "for") {
+            self.bound.truncate(block.names);
+        }
+    }
+
+    fn loop_names(&mut self) -> Result<Vec<String>, TemplateError> {
+        let mut names = vec![self.name("a loop variable")?.0];
+        if self.lexer.eat(",")? {
+            names.push(self.name("a loop variable")?.0);
+        }
+        self.lexer.expect_word("in")?;
+        Ok(names)
+    }
+
+    fn loop_target(&mut self, ternary: bool) -> Result<(), TemplateError> {
+        let shape = self.expression(ternary)?;
+        self.outline.loops.push(shape.start..self.lexer.last_end);
+        Ok(())
+    }
+
+    /// Reads operands joined by operators, and after them `if … else …` where that may stand.
+    fn expression(&mut self, ternary: bool) -> Result<Shape, TemplateError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(TemplateError::new("the expression nests too deep", self.lexer.span(), None));
+        }
+        let mut single = !matches!(self.lexer.token, Token::Word("not"));
+        let mut shape = self.operand()?;
+        // Whether the operand stands alone before `is`, which binds looser than arithmetic and comparison.
+        let mut alone = true;
+        loop {
+            if self.lexer.eat_word("is")? {
+                self.lexer.eat_word("not")?;
+                let test = self.call(CallKind::Test)?;
+                if let Some(chain) = shape.chain.filter(|_| alone && matches!(test.as_str(), "defined" | "undefined")) {
+                    self.outline.chains[chain].optional = true;
+                }
+                shape = Shape { start: shape.start, chain: None, ending: Ending::default() };
+                continue;
+            }
+            alone = if self.lexer.eat_word("and")? || self.lexer.eat_word("or")? {
+                true
+            } else if self.lexer.eat_word("not")? {
+                self.lexer.expect_word("in")?;
+                true
+            } else if self.lexer.eat_word("in")? {
+                true
+            } else if self.lexer.eat_operator()? {
+                false
+            } else {
+                break;
+            };
+            single = false;
+            let right = self.operand()?;
+            shape = Shape { start: shape.start, chain: right.chain, ending: Ending::default() };
+        }
+        shape.chain = shape.chain.filter(|_| single);
+        if ternary && self.lexer.eat_word("if")? {
+            self.expression(true)?;
+            self.lexer.expect_word("else")?;
+            let other = self.expression(true)?.ending;
+            let ending = Ending { closed: shape.ending.closed && other.closed, quoted: shape.ending.quoted || other.quoted };
+            shape = Shape { start: shape.start, chain: None, ending };
+        }
+        self.depth -= 1;
+        Ok(shape)
+    }
+
+    /// Reads one operand with the signs before it and the subscripts and filters after it.
+    fn operand(&mut self) -> Result<Shape, TemplateError> {
+        if self.lexer.eat_word("not")? {
+            let start = self.lexer.last_start;
+            if matches!(self.lexer.token, Token::Word("not")) {
+                return Err(TemplateError::new("`not` cannot follow `not`", self.lexer.span(), None));
+            }
+            let shape = self.operand()?;
+            return Ok(Shape { start, chain: shape.chain, ending: Ending::default() });
+        }
+        let sign = self.lexer.eat("-")?.then_some(self.lexer.last_start);
+        let mut shape = self.primary()?;
+        loop {
+            if self.lexer.eat("|")? {
+                let filter = self.filter()?;
+                if let Some(chain) = shape.chain.filter(|_| filter == "default" && sign.is_none()) {
+                    self.outline.chains[chain].optional = true;
+                }
+                let quoted = filter == "sh";
+                shape = Shape { start: shape.start, chain: None, ending: Ending { closed: quoted || filter == "raw", quoted } };
+            } else if self.lexer.eat("[")? {
+                self.subscript()?;
+                let chain = Chain { parts: Vec::new(), span: shape.start..self.lexer.last_end, optional: false, bound: false, links: Vec::new() };
+                shape = Shape { start: shape.start, chain: Some(self.push(chain)?), ending: Ending::default() };
+            } else {
+                break;
+            }
+        }
+        if let Some(start) = sign {
+            shape.chain = None;
+            shape.start = start;
+        }
+        Ok(shape)
+    }
+
+    fn primary(&mut self) -> Result<Shape, TemplateError> {
+        let span = self.lexer.span();
+        let plain = Shape { start: span.start, chain: None, ending: Ending::default() };
+        match self.lexer.token.clone() {
+            Token::Number | Token::Text(_) | Token::Word("true" | "True" | "false" | "False" | "none" | "None" | "null") => {
+                self.lexer.advance()?;
+                Ok(plain)
+            }
+            Token::Word(word) => self.variable(word, &span),
+            Token::Sign("(") => {
+                self.lexer.advance()?;
+                let inner = self.expression(true)?;
+                self.lexer.expect(")")?;
+                // `(x) | default(…)` and `(x | sh)` mean what they mean without the parentheses.
+                Ok(Shape { start: span.start, ..inner })
+            }
+            Token::Sign("[") => {
+                self.lexer.advance()?;
+                self.list()?;
+                Ok(plain)
+            }
+            Token::Sign("{") => {
+                self.lexer.advance()?;
+                self.map()?;
+                Ok(plain)
+            }
+            other => Err(TemplateError::new(format!("expected a value, found {other}"), span, None)),
+        }
+    }
+
+    fn variable(&mut self, word: &str, span: &Range<usize>) -> Result<Shape, TemplateError> {
+        if word.starts_with("__") {
+            return Err(TemplateError::new(format!("`{word}`: names that begin with two underscores are reserved"), span.clone(), None));
+        }
+        self.lexer.advance()?;
+        if matches!(self.lexer.token, Token::Sign("(")) {
+            self.outline.calls.push(Call { kind: CallKind::Function, name: word.to_owned(), span: span.clone() });
+            self.arguments()?;
+            return Ok(Shape { start: span.start, chain: None, ending: Ending::default() });
+        }
+        let bound = self.bound.iter().any(|name| name == word);
+        let mut chain = Chain { parts: vec![(word.to_owned(), span.clone())], span: span.clone(), optional: false, bound, links: Vec::new() };
+        let mut literal = true;
+        loop {
+            let at = self.lexer.span().start;
+            if self.lexer.eat(".")? {
+                chain.links.push(at);
+            } else if self.lexer.eat("?.")? {
+                chain.optional = true;
+            } else if self.lexer.eat("[")? {
+                chain.links.push(at);
+                let key = self.subscript()?;
+                literal &= key.is_some();
+                chain.parts.extend(key.filter(|_| literal));
+                continue;
+            } else if self.lexer.eat("?[")? {
+                chain.optional = true;
+                let key = self.subscript()?;
+                literal &= key.is_some();
+                chain.parts.extend(key.filter(|_| literal));
+                continue;
+            } else {
+                break;
+            }
+            let part = self.name("a name after `.`")?;
+            if literal {
+                chain.parts.push(part);
+            }
+        }
+        chain.span.end = self.lexer.last_end;
+        Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default() })
+    }
+
+    /// Reads what stands in `[…]`, the bracket already read; gives the key where it is one literal string.
+    fn subscript(&mut self) -> Result<Option<(String, Range<usize>)>, TemplateError> {
+        let mut key = None;
+        if !matches!(self.lexer.token, Token::Sign(":")) {
+            let first = (self.lexer.token.clone(), self.lexer.span());
+            self.expression(true)?;
+            if let (Token::Text(text), span) = first
+                && self.lexer.last_end == span.end
+                && matches!(self.lexer.token, Token::Sign("]"))
+            {
+                key = Some((text, span));
+            }
+        }
+        for _ in 0..2 {
+            if self.lexer.eat(":")? && !matches!(self.lexer.token, Token::Sign("]" | ":")) {
+                self.expression(true)?;
+            }
+        }
+        self.lexer.expect("]")?;
+        Ok(key)
+    }
+
+    fn list(&mut self) -> Result<(), TemplateError> {
+        let first_chain = self.outline.chains.len();
+        let mut empty = true;
+        while !self.lexer.eat("]")? {
+            if !empty {
+                self.lexer.expect(",")?;
+                if self.lexer.eat("]")? {
+                    break;
+                }
+            }
+            self.lexer.eat("...")?;
+            self.expression(true)?;
+            if empty && self.lexer.eat_word("for")? {
+                return self.comprehension(first_chain);
+            }
+            empty = false;
+        }
+        Ok(())
+    }
+
+    /// Reads `for x in xs if c]`. The names it binds also bind the chains of its value, which came before it.
+    fn comprehension(&mut self, first_chain: usize) -> Result<(), TemplateError> {
+        let names = self.loop_names()?;
+        for chain in &mut self.outline.chains[first_chain..] {
+            chain.bound |= chain.parts.first().is_some_and(|(root, _)| names.contains(root));
+        }
+        self.loop_target(false)?;
+        let outer = self.bound.len();
+        self.bound.extend(names);
+        if self.lexer.eat_word("if")? {
+            self.expression(false)?;
+        }
+        self.bound.truncate(outer);
+        self.lexer.expect("]")
+    }
+
+    fn map(&mut self) -> Result<(), TemplateError> {
+        let mut empty = true;
+        while !self.lexer.eat("}")? {
+            if !empty {
+                self.lexer.expect(",")?;
+                if self.lexer.eat("}")? {
+                    break;
+                }
+            }
+            if !self.lexer.eat("...")? {
+                self.lexer.advance()?;
+                self.lexer.expect(":")?;
+            }
+            self.expression(true)?;
+            empty = false;
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self) -> Result<String, TemplateError> {
+        self.call(CallKind::Filter)
+    }
+
+    fn call(&mut self, kind: CallKind) -> Result<String, TemplateError> {
+        let (name, span) = self.name(if kind == CallKind::Filter { "the name of a filter" } else { "the name of a test" })?;
+        self.outline.calls.push(Call { kind, name: name.clone(), span });
+        if matches!(self.lexer.token, Token::Sign("(")) {
+            self.arguments()?;
+        }
+        Ok(name)
+    }
+
+    fn arguments(&mut self) -> Result<(), TemplateError> {
+        self.lexer.expect("(")?;
+        let mut empty = true;
+        while !self.lexer.eat(")")? {
+            if !empty {
+                self.lexer.expect(",")?;
+                if self.lexer.eat(")")? {
+                    break;
+                }
+            }
+            let span = self.lexer.span();
+            let named = matches!(self.lexer.token, Token::Word(_));
+            if named {
+                self.lexer.advance()?;
+            }
+            if !named || !self.lexer.eat("=")? {
+                return Err(TemplateError::new("arguments have names", span, Some("write `name=value`, as in `default(value=[])`".to_owned())));
+            }
+            self.expression(true)?;
+            empty = false;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, what: &str) -> Result<(String, Range<usize>), TemplateError> {
+        let span = self.lexer.span();
+        match self.lexer.token.clone() {
+            Token::Word(word) => {
+                self.lexer.advance()?;
+                Ok((word.to_owned(), span))
+            }
+            other => Err(TemplateError::new(format!("expected {what}, found {other}"), span, None)),
+        }
+    }
+
+    fn push(&mut self, chain: Chain) -> Result<usize, TemplateError> {
+        if self.outline.chains.len() >= MAX_CHAINS {
+            return Err(TemplateError::new("the template reads too many variables", chain.span, None));
+        }
+        self.outline.chains.push(chain);
+        Ok(self.outline.chains.len() - 1)
+    }
+}

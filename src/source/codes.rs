@@ -1,0 +1,67 @@
+//! The codes of diagnostics: stable for ever, one line each. A code that is no longer raised stays taken.
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $what:literal;)*) => {
+        $(#[doc = $what] pub const $name: &str = $code;)*
+        /// Every code with what it stands for, in order.
+        pub const ALL: &[(&str, &str)] = &[$(($code, $what)),*];
+    };
+}
+
+codes! {
+    SYNTAX = "E001", "the file is not YAML";
+    TOO_MUCH = "E002", "the file is too long, too deep, or its aliases multiply it";
+    DUPLICATE_KEY = "E003", "a key stands twice in one map";
+    UNKNOWN_KEY = "E010", "a key that the language does not have at this place";
+    LATER = "E011", "part of the language but not of this version";
+    MISSING_KEY = "E012", "a key that must be there is missing";
+    WRONG_TYPE = "E013", "a value of another type than expected";
+    BAD_DURATION = "E014", "a duration that cannot be read";
+    BAD_NAME = "E015", "a name with characters it must not have";
+    UNKNOWN_WORD = "E016", "a word outside the closed set for this key";
+    OUT_OF_RANGE = "E017", "a number or a length outside its range";
+    VERSION = "E018", "a version of the language that this program does not read";
+    VERBS = "E020", "a step with no verb, or with several";
+    NOT_OF_THIS_VERB = "E021", "a key that says nothing for this kind of step";
+    UNKNOWN_STEP = "E030", "no step has this id";
+    UNKNOWN_AGENT = "E031", "no agent has this name";
+    UNKNOWN_SKILL = "E032", "no skill has this name";
+    UNKNOWN_HOOK = "E033", "no hook has this name";
+    UNKNOWN_TOOL = "E034", "no tool has this name";
+    UNKNOWN_SCHEMA = "E035", "no schema has this name";
+    UNKNOWN_MODEL = "E036", "no alias and no provider has this name";
+    NO_FILE = "E037", "a prompt file that is not found";
+    NO_MODEL = "E038", "an agent at work without a model";
+    BAD_SCHEMA = "E039", "a schema that is not JSON Schema";
+    CYCLE = "E040", "steps that wait for each other";
+    RESERVED = "E041", "a name that is taken by the language";
+    NEED_TWICE = "E042", "a step that needs another one twice";
+    TEMPLATE = "E050", "a template that does not parse";
+    UNKNOWN_NAME = "E051", "a template reads a name that is not in scope";
+    UNKNOWN_INPUT = "E052", "a template reads an input that is not declared";
+    READ_UNKNOWN_STEP = "E053", "a template reads a step that does not exist";
+    NOT_WAITED_FOR = "E054", "a template reads a step that has not ended by then";
+    UNKNOWN_FIELD = "E055", "a template reads something that a step of this kind does not have";
+    UNKNOWN_OUTPUT_FIELD = "E056", "a template reads a field that the schema does not have";
+    UNQUOTED = "E057", "a command inserts a value without saying how it is quoted";
+    NOT_AN_EXPRESSION = "E058", "a value that must be one whole expression";
+    WRITERS_RACE = "E060", "two unordered writers meet and nothing joins them";
+    NEVER_JOINED = "E061", "two writers that nothing joins at the end";
+    CANNOT_MERGE = "E062", "a merge of a step that does not write";
+    NEEDS_WORKTREE = "E063", "a writing step without a worktree";
+    VERIFY_READER = "E064", "checks of a step that does not write";
+    BUDGET = "E065", "a budget larger than that of the whole run";
+    BAD_DEFAULT = "E066", "a default that its own input refuses";
+    NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
+    TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";
+    UNUSED_AGENT = "W003", "an agent that nothing uses";
+    IGNORED = "W004", "a part of an agent file that is not known here and is left out";
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn codes_are_distinct_and_in_order() {
+        assert!(super::ALL.is_sorted_by(|a, b| (a.0.starts_with('W'), a.0) < (b.0.starts_with('W'), b.0)));
+    }
+}

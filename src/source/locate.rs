@@ -1,0 +1,119 @@
+//! Where a part of a scalar's value stands in the file.
+use super::{Source, Span};
+use std::ops::Range;
+
+impl Source {
+    /// Returns where bytes `part` of `value` stand, given the span of the whole scalar that has this value.
+    ///
+    /// Plain, quoted, literal and folded scalars differ from their value in white space only (indentation, folded
+    /// lines) and, where quoted, in escapes; so both are walked side by side over everything else. Where that does not
+    /// come out (a `\u` escape, say) the answer is the whole scalar.
+    pub fn locate(&self, scalar: Span, value: &str, part: Range<usize>) -> Span {
+        let raw = self.text.get(scalar.range()).unwrap_or_default();
+        let quoted = |quote: char| raw.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+        let found = align(raw, value, Style::Bare, &part)
+            .or_else(|| quoted('\'').and_then(|inner| align(inner, value, Style::Single, &part)).map(|range| range.start + 1..range.end + 1))
+            .or_else(|| quoted('"').and_then(|inner| align(inner, value, Style::Double, &part)).map(|range| range.start + 1..range.end + 1));
+        found.map_or(scalar, |range| Span { start: scalar.start + range.start, end: scalar.start + range.end })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Bare,
+    Single,
+    Double,
+}
+
+/// Walks `raw` and `value` side by side and returns where `part` of the value stands in `raw`.
+fn align(raw: &str, value: &str, style: Style, part: &Range<usize>) -> Option<Range<usize>> {
+    let mut letters = Letters { raw, at: 0, style };
+    let mut range: Option<Range<usize>> = None;
+    let mut before = 0;
+    for (at, letter) in value.char_indices().filter(|(_, letter)| !letter.is_whitespace()) {
+        let (found, place) = letters.next()?;
+        if found != letter {
+            return None;
+        }
+        if part.contains(&at) {
+            range = Some(range.map_or(place.start, |range| range.start)..place.end);
+        } else if at < part.start {
+            before = place.end;
+        }
+    }
+    // A part without letters, the end of the text say, stands after what comes before it.
+    if letters.next().is_some() { None } else { Some(range.unwrap_or(before..before)) }
+}
+
+/// The letters of a scalar as written, without white space, each with its place.
+struct Letters<'a> {
+    raw: &'a str,
+    at: usize,
+    style: Style,
+}
+
+impl Iterator for Letters<'_> {
+    type Item = (char, Range<usize>);
+
+    fn next(&mut self) -> Option<(char, Range<usize>)> {
+        loop {
+            let start = self.at;
+            let rest = self.raw.get(start..)?;
+            let letter = rest.chars().next()?;
+            self.at += letter.len_utf8();
+            let second = rest[letter.len_utf8()..].chars().next();
+            match (self.style, letter, second) {
+                (Style::Single, '\'', Some('\'')) => self.at += 1,
+                (Style::Double, '\\', Some(escaped)) => {
+                    self.at += escaped.len_utf8();
+                    match escaped {
+                        '"' | '\\' | '/' => return Some((escaped, start..self.at)),
+                        'n' | 't' | 'r' | ' ' | '\n' | '\r' => continue,
+                        // Another escape: no letter of the value equals this one, so that the walk ends.
+                        _ => return Some(('\0', start..self.at)),
+                    }
+                }
+                _ => {}
+            }
+            if !letter.is_whitespace() {
+                return Some((letter, start..self.at));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn located(text: &str, scalar: &str, value: &str, part: &str) -> String {
+        let start = text.find(scalar).expect("the scalar is in the text");
+        let at = value.find(part).expect("the part is in the value");
+        let source = Source { name: String::new(), text: text.to_owned() };
+        let span = source.locate(Span { start, end: start + scalar.len() }, value, at..at + part.len());
+        text[span.range()].to_owned()
+    }
+
+    #[test]
+    fn parts_are_found_in_every_style() {
+        assert_eq!(located("a: x {{ y }}", "x {{ y }}", "x {{ y }}", "{{ y }}"), "{{ y }}");
+        assert_eq!(located("a: 'it''s {{ y }}'", "'it''s {{ y }}'", "it's {{ y }}", "{{ y }}"), "{{ y }}");
+        assert_eq!(located("a: \"é\\n\\\"{{ y }}\"", "\"é\\n\\\"{{ y }}\"", "é\n\"{{ y }}", "{{ y }}"), "{{ y }}");
+        assert_eq!(located("a: |\r\n  one\r\n  {{ y }}\r\n", "one\r\n  {{ y }}\r\n", "one\n{{ y }}\n", "{{ y }}"), "{{ y }}");
+        assert_eq!(located("a: >\n  one\n  {{ y }}\n\n  z", "one\n  {{ y }}\n\n  z", "one {{ y }}\nz", "y"), "y");
+        assert_eq!(located("a: '\"q\" {{ y }}'", "'\"q\" {{ y }}'", "\"q\" {{ y }}", "y"), "y");
+    }
+
+    #[test]
+    fn a_part_without_letters_stands_after_what_comes_before_it() {
+        let source = Source { name: String::new(), text: "a: \"1 +\"".to_owned() };
+        assert_eq!(source.locate(Span { start: 3, end: 8 }, "1 +", 3..3), Span { start: 7, end: 7 });
+    }
+
+    #[test]
+    fn what_cannot_be_walked_is_the_whole_scalar() {
+        assert_eq!(located("a: \"\\u0041 {{ y }}\"", "\"\\u0041 {{ y }}\"", "A {{ y }}", "y"), "\"\\u0041 {{ y }}\"");
+        let source = Source { name: String::new(), text: "é".to_owned() };
+        assert_eq!(source.locate(Span { start: 1, end: 9 }, "x", 0..1), Span { start: 1, end: 9 });
+    }
+}

@@ -1,0 +1,228 @@
+//! Checks a tree against the table of keys: everything that can be said of a file without knowing what it means.
+use super::{
+    duration::parse_duration,
+    keys::{MAX_NAME, Name, Object, Shape},
+    yaml::{Entry, Node, Yaml},
+};
+use crate::source::{Diagnostic, Source, Span, codes, nearest};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The most errors that are reported of one file.
+pub(super) const MAX_FOUND: usize = 200;
+
+/// What a value is called in messages, and where that name stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    name: &'a str,
+    span: Span,
+}
+
+/// Checks a whole file.
+pub(super) fn check(source: &Arc<Source>, root: &Node, object: &'static Object) -> Vec<Diagnostic> {
+    let mut checker = Checker { source, found: Vec::new() };
+    checker.duplicates(root);
+    match &root.value {
+        Yaml::Map(entries) => checker.object(entries, object, Place { name: object.what, span: root.span }),
+        other => {
+            let message = format!("{} is a map, but the file holds {}", object.what, other.kind());
+            checker.found.push(Diagnostic::error(codes::WRONG_TYPE, source, root.span, message).help("begin with `version: 1` and `name:`"));
+        }
+    }
+    checker.found
+}
+
+/// Joins words for a message: `` `a`, `b` ``.
+pub(super) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Makes the error for what this version does not build.
+pub(super) fn later(source: &Arc<Source>, span: Span, what: &str) -> Diagnostic {
+    Diagnostic::error(codes::LATER, source, span, format!("`{what}` is part of the language but not of this version"))
+}
+
+struct Checker<'a> {
+    source: &'a Arc<Source>,
+    found: Vec<Diagnostic>,
+}
+
+impl Checker<'_> {
+    fn report(&mut self, diagnostic: Diagnostic) {
+        if self.found.len() < MAX_FOUND && !self.found.contains(&diagnostic) {
+            self.found.push(diagnostic);
+        }
+    }
+
+    fn error(&mut self, code: &'static str, span: Span, message: String) {
+        self.report(Diagnostic::error(code, self.source, span, message));
+    }
+
+    /// Reports keys that stand twice in a map, wherever the map stands.
+    fn duplicates(&mut self, node: &Node) {
+        match &node.value {
+            Yaml::List(nodes) => nodes.iter().for_each(|node| self.duplicates(node)),
+            Yaml::Map(entries) => {
+                let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+                for Entry { key, value } in entries {
+                    if let Some(first) = seen.insert(key, key.span) {
+                        let message = format!("the key `{}` stands twice in one map", key.value);
+                        let twice = Diagnostic::error(codes::DUPLICATE_KEY, self.source, key.span, message).label("again here");
+                        self.report(twice.also(first, "first here"));
+                    }
+                    self.duplicates(value);
+                }
+            }
+            Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::Text(_) => {}
+        }
+    }
+
+    fn object(&mut self, entries: &[Entry], object: &'static Object, place: Place<'_>) {
+        for Entry { key, value } in entries {
+            match object.key(key) {
+                Some(known) if matches!(known.shape, Shape::Later) => self.report(later(self.source, key.span, key)),
+                Some(known) => self.value(value, &known.shape, Place { name: key, span: key.span }),
+                None => self.unknown_key(&key.value, key.span, object),
+            }
+        }
+        for key in object.keys.iter().filter(|key| key.required) {
+            if !entries.iter().any(|entry| entry.key.value == key.name) {
+                let message = format!("{} needs the key `{}`", object.what, key.name);
+                self.report(Diagnostic::error(codes::MISSING_KEY, self.source, place.span, message).help(format!("`{}`: {}", key.name, key.doc)));
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, name: &str, span: Span, object: &Object) {
+        let known = || object.keys.iter().map(|key| key.name);
+        let here = || object.keys.iter().filter(|key| !matches!(key.shape, Shape::Later)).map(|key| key.name);
+        let help = match nearest(name, known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the keys here are {}", quoted(here())),
+        };
+        let message = format!("{} has no key `{name}`", object.what);
+        self.report(Diagnostic::error(codes::UNKNOWN_KEY, self.source, span, message).label("unknown key").help(help));
+    }
+
+    fn value(&mut self, node: &Node, shape: &'static Shape, place: Place<'_>) {
+        match (shape, &node.value) {
+            (Shape::Any, _)
+            | (Shape::Schema, Yaml::Map(_) | Yaml::Bool(_))
+            | (Shape::Text, Yaml::Text(_) | Yaml::Bool(_) | Yaml::Number(_))
+            | (Shape::Flag, Yaml::Bool(_))
+            | (Shape::Number, Yaml::Number(_)) => {}
+            (Shape::Either(shapes), value) => match shapes.iter().find(|shape| takes(shape, value)) {
+                Some(shape) => self.value(node, shape, place),
+                None => self.wrong_type(node, shape, place),
+            },
+            (Shape::Later, _) => self.report(later(self.source, place.span, place.name)),
+            (Shape::Whole { min, max }, Yaml::Number(_)) => self.whole(node, *min..=*max, place),
+            (Shape::Amount, Yaml::Number(number)) => {
+                if !number.as_f64().is_some_and(|number| number > 0.0) {
+                    self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must be above 0", place.name));
+                }
+            }
+            (Shape::Duration { zero }, Yaml::Text(_) | Yaml::Number(_)) => self.duration(node, *zero, place),
+            (Shape::Word { now, later }, Yaml::Text(word)) => self.word(word, node.span, now, later),
+            (Shape::Name(kind), Yaml::Text(name)) => self.name(name, node.span, *kind),
+            (Shape::List { of, min }, Yaml::List(nodes)) => {
+                if nodes.len() < *min {
+                    self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must not be empty", place.name));
+                }
+                for node in nodes {
+                    self.value(node, of, Place { name: place.name, span: node.span });
+                }
+            }
+            (Shape::Map { names, of }, Yaml::Map(entries)) => {
+                if entries.is_empty() && place.name == "steps" {
+                    self.error(codes::OUT_OF_RANGE, place.span, "a workflow needs at least one step".to_owned());
+                }
+                for Entry { key, value } in entries {
+                    self.name(key, key.span, *names);
+                    self.value(value, of, Place { name: key, span: key.span });
+                }
+            }
+            (Shape::Object(object), Yaml::Map(entries)) => self.object(entries, object, place),
+            (Shape::Version, Yaml::Number(number)) => {
+                if number.as_u64() != Some(1) {
+                    let message = format!("version {number} of the language is not known here");
+                    self.report(Diagnostic::error(codes::VERSION, self.source, node.span, message).help("this program reads `version: 1`"));
+                }
+            }
+            (shape, _) => self.wrong_type(node, shape, place),
+        }
+    }
+
+    fn wrong_type(&mut self, node: &Node, shape: &Shape, place: Place<'_>) {
+        let span = if node.span.start == node.span.end { place.span } else { node.span };
+        let message = format!("`{}` must be {shape}, not {}", place.name, node.value.kind());
+        let wrong = Diagnostic::error(codes::WRONG_TYPE, self.source, span, message);
+        let quoted_number = matches!(shape, Shape::Flag | Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version)
+            && matches!(&node.value, Yaml::Text(text) if text.parse::<f64>().is_ok() || text == "true" || text == "false");
+        self.report(if quoted_number { wrong.help("quotes make it text: leave them out") } else { wrong });
+    }
+
+    fn whole(&mut self, node: &Node, range: std::ops::RangeInclusive<u64>, place: Place<'_>) {
+        match node.value.whole() {
+            Some(number) if range.contains(&number) => {}
+            Some(_) => {
+                let message = format!("`{}` must be between {} and {}", place.name, range.start(), range.end());
+                self.error(codes::OUT_OF_RANGE, node.span, message);
+            }
+            None => self.error(codes::WRONG_TYPE, node.span, format!("`{}` must be a whole number, not below 0", place.name)),
+        }
+    }
+
+    fn duration(&mut self, node: &Node, zero: bool, place: Place<'_>) {
+        match node.value.scalar(self.source, node.span).as_deref().and_then(parse_duration) {
+            Some(duration) if zero || !duration.is_zero() => {}
+            Some(_) => self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must be above 0", place.name)),
+            None => {
+                let message = format!("`{}` is not a duration", place.name);
+                let bad = Diagnostic::error(codes::BAD_DURATION, self.source, node.span, message);
+                self.report(bad.help("write it as `90s`, `30m`, `2h`, `1h30m`, `7d` or `250ms`; a bare number is seconds"));
+            }
+        }
+    }
+
+    fn word(&mut self, word: &str, span: Span, now: &[&'static str], later_words: &[&'static str]) {
+        if later_words.contains(&word) {
+            self.report(later(self.source, span, word));
+        } else if !now.contains(&word) {
+            let help = match nearest(word, now.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("one of {}", quoted(now.iter().copied())),
+            };
+            self.report(Diagnostic::error(codes::UNKNOWN_WORD, self.source, span, format!("`{word}` is not a word for this place")).help(help));
+        }
+    }
+
+    fn name(&mut self, name: &str, span: Span, kind: Name) {
+        if !kind.fits(name) {
+            let shown: String = name.chars().take(MAX_NAME).collect();
+            let help = match kind {
+                Name::Workflow => "a small letter, then small letters, digits and `-`",
+                Name::Step => "a small letter, then small letters, digits, `_` and `-`",
+                Name::Variable => "a letter or `_`, then letters, digits and `_`",
+                Name::Free => "letters, digits, `_`, `-` and `.`",
+            };
+            let bad = Diagnostic::error(codes::BAD_NAME, self.source, span, format!("`{shown}` cannot be a name here"));
+            self.report(bad.help(format!("{help}, at most {MAX_NAME}")));
+        }
+    }
+}
+
+/// Returns whether a shape takes this kind of YAML value; which is all that chooses between alternatives.
+fn takes(shape: &Shape, value: &Yaml) -> bool {
+    match shape {
+        Shape::Any => true,
+        Shape::Schema => matches!(value, Yaml::Map(_) | Yaml::Bool(_)),
+        Shape::Text => matches!(value, Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_)),
+        Shape::Flag => matches!(value, Yaml::Bool(_)),
+        Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version => matches!(value, Yaml::Number(_)),
+        Shape::Duration { .. } => matches!(value, Yaml::Text(_) | Yaml::Number(_)),
+        Shape::Word { .. } | Shape::Name(_) => matches!(value, Yaml::Text(_)),
+        Shape::List { .. } => matches!(value, Yaml::List(_)),
+        Shape::Map { .. } | Shape::Object(_) | Shape::Later => matches!(value, Yaml::Map(_)),
+        Shape::Either(shapes) => shapes.iter().any(|shape| takes(shape, value)),
+    }
+}

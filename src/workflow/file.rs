@@ -1,0 +1,167 @@
+//! Decodes a checked file: everything but its steps.
+use super::{
+    check, decode_steps,
+    fields::Fields,
+    keys,
+    types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Wake, Workflow},
+    yaml,
+};
+use crate::source::{Diagnostic, Diagnostics, Source, Spanned};
+use serde_json::{Map, Value};
+use std::{sync::Arc, time::Duration};
+
+impl Workflow {
+    /// Reads a workflow file, or tells everything that is wrong with its form. What its names mean is for `plan` to say.
+    ///
+    /// # Errors
+    /// All errors of the file, in its order.
+    pub fn load(source: &Arc<Source>) -> Result<Workflow, Diagnostics> {
+        let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
+        let mut found = check::check(source, &root, &keys::FILE);
+        let workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
+        if found.is_empty() {
+            return Ok(workflow);
+        }
+        found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
+        found.truncate(check::MAX_FOUND);
+        Err(Diagnostics(found))
+    }
+}
+
+fn workflow(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Workflow {
+    file.only_checked(&["version"]);
+    let source = file.source;
+    Workflow {
+        source: source.clone(),
+        name: file.text("name").unwrap_or_default(),
+        description: file.string("description"),
+        inputs: file.map("inputs").map(|(name, node)| (name.clone(), input(&Fields::new(source, node, &keys::INPUT)))).collect(),
+        env: file.templates("env"),
+        budget: budget(file),
+        models: file.map("models").map(|(name, node)| (name.clone(), model(&Fields::new(source, node, &keys::MODEL)))).collect(),
+        defaults: file.object("defaults", &keys::DEFAULTS).map(|fields| defaults(&fields)).unwrap_or_default(),
+        agents: file.map("agents").map(|(name, node)| (name.clone(), agent(&Fields::new(source, node, &keys::AGENT)))).collect(),
+        orchestrator: file.object("orchestrator", &keys::ORCHESTRATOR).map(|fields| Spanned::new(orchestrator(&fields), fields.span)),
+        schemas: file.map("schemas").map(|(name, node)| (name.clone(), Spanned::new(node.value.to_json(), name.span))).collect(),
+        hooks: file.texts("hooks"),
+        permissions: permissions(file),
+        skills: file.texts("skills"),
+        steps: decode_steps::steps(file, found),
+        outputs: file.templates("outputs"),
+    }
+}
+
+fn input(fields: &Fields<'_>) -> Input {
+    const KINDS: [(&str, InputKind); 6] = [
+        ("string", InputKind::String),
+        ("integer", InputKind::Integer),
+        ("number", InputKind::Number),
+        ("boolean", InputKind::Boolean),
+        ("array", InputKind::Array),
+        ("object", InputKind::Object),
+    ];
+    let words = ["type", "enum", "pattern", "minimum", "maximum", "items"];
+    let schema: Map<String, Value> = words.iter().filter_map(|word| Some(((*word).to_owned(), fields.node(word)?.value.to_json()))).collect();
+    Input {
+        required: fields.flag("required"),
+        default: fields.node("default").map(|node| Spanned::new(node.value.to_json(), node.span)),
+        description: fields.string("description"),
+        schema: Value::Object(schema),
+        kind: fields.word("type", &KINDS).unwrap_or(Spanned::new(InputKind::String, fields.key_span("type"))),
+    }
+}
+
+/// Reads the key `budget`.
+pub(super) fn budget(fields: &Fields<'_>) -> Option<Spanned<Budget>> {
+    const WORDS: [(&str, OnExceed); 2] = [("stop", OnExceed::Stop), ("finish", OnExceed::Finish)];
+    let budget = fields.object("budget", &keys::BUDGET)?;
+    let limits = Budget {
+        usd: budget.number("usd"),
+        tokens: budget.whole("tokens"),
+        time: budget.duration("time"),
+        turns: budget.whole("turns"),
+        on_exceed: budget.word("on_exceed", &WORDS).map(|word| word.value).unwrap_or_default(),
+    };
+    Some(Spanned::new(limits, budget.span))
+}
+
+fn model(fields: &Fields<'_>) -> ModelAlias {
+    ModelAlias {
+        choices: fields.texts("use"),
+        effort: fields.string("effort"),
+        max_output_tokens: fields.whole("max_output_tokens").map(|number| number.value),
+    }
+}
+
+fn defaults(fields: &Fields<'_>) -> Defaults {
+    Defaults {
+        model: fields.text("model"),
+        timeout: fields.duration("timeout").map(|duration| duration.value),
+        retry: retry(fields),
+        max_parallel: fields.whole("max_parallel"),
+    }
+}
+
+/// Reads the key `retry`: twice for transient errors, after 2 s and 4 s, where it says nothing else.
+pub(super) fn retry(fields: &Fields<'_>) -> Option<Retry> {
+    const ON: [(&str, RetryOn); 3] = [("transient", RetryOn::Transient), ("timeout", RetryOn::Timeout), ("any", RetryOn::Any)];
+    const BACKOFF: [(&str, bool); 2] = [("constant", false), ("exponential", true)];
+    let retry = fields.object("retry", &keys::RETRY)?;
+    let duration = |key, otherwise| retry.duration(key).map_or(Duration::from_secs(otherwise), |duration| duration.value);
+    Some(Retry {
+        max: retry.whole("max").map_or(2, |max| max.value),
+        on: retry.words("on", &ON).map_or_else(|| vec![RetryOn::Transient], |words| words.into_iter().map(|word| word.value).collect()),
+        delay: duration("delay", 2),
+        exponential: retry.word("backoff", &BACKOFF).is_none_or(|word| word.value),
+        max_delay: duration("max_delay", 60),
+    })
+}
+
+fn agent(fields: &Fields<'_>) -> Agent {
+    const ACCESS: [(&str, Access); 2] = [("read", Access::Read), ("write", Access::Write)];
+    Agent {
+        base: fields.text("use"),
+        system: fields.text("system").map(text_or_file),
+        description: fields.string("description"),
+        model: fields.text("model"),
+        effort: fields.string("effort"),
+        access: fields.word("access", &ACCESS).map(|word| word.value),
+        tools: fields.node("tools").map(|_| fields.texts("tools")),
+        skills: fields.texts("skills"),
+        hooks: fields.texts("hooks"),
+        permissions: permissions(fields),
+        budget: budget(fields),
+        max_turns: fields.whole("max_turns"),
+        timeout: fields.duration("timeout").map(|duration| duration.value),
+    }
+}
+
+/// Tells text from the name of a prompt file: one line that ends in `.md`, in small letters as the language has it.
+#[expect(clippy::case_sensitive_file_extension_comparisons, reason = "the rule is of the language, not of a file system")]
+pub(super) fn text_or_file(text: Spanned<String>) -> Spanned<Text> {
+    let line = text.value.trim_end_matches(['\n', '\r']);
+    let file = line.ends_with(".md") && !line.contains(['\n', '\r']) && !line.contains("{{");
+    let value = if file { Text::File(line.trim().to_owned()) } else { Text::Inline(text.value) };
+    Spanned::new(value, text.span)
+}
+
+/// Reads the key `permissions`.
+fn permissions(fields: &Fields<'_>) -> Permissions {
+    fields
+        .object("permissions", &keys::PERMISSIONS)
+        .map(|rules| Permissions { allow: rules.texts("allow"), ask: rules.texts("ask"), deny: rules.texts("deny") })
+        .unwrap_or_default()
+}
+
+fn orchestrator(fields: &Fields<'_>) -> Orchestrator {
+    const POWERS: [(&str, Power); 3] = [("add_items", Power::AddItems), ("retry", Power::Retry), ("stop", Power::Stop)];
+    const WAKE: [(&str, Wake); 4] = [("start", Wake::Start), ("item_done", Wake::ItemDone), ("item_failed", Wake::ItemFailed), ("idle", Wake::Idle)];
+    let all_powers = || POWERS.iter().map(|(_, power)| Spanned::new(*power, fields.key_span("agent"))).collect();
+    let all_wakes = || WAKE.iter().map(|(_, wake)| Spanned::new(*wake, fields.key_span("agent"))).collect();
+    Orchestrator {
+        agent: fields.text("agent").unwrap_or_default(),
+        may: fields.words("may", &POWERS).unwrap_or_else(all_powers),
+        max_added: fields.whole("max_added").map_or(10, |max| max.value),
+        wake: fields.words("wake", &WAKE).unwrap_or_else(all_wakes),
+    }
+}

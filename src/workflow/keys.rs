@@ -1,0 +1,416 @@
+//! The keys of the language, as data: what may stand where, and of which shape.
+//!
+//! One table serves the check of a file, its decoding and the JSON Schema that editors use, so that the three cannot
+//! disagree.
+use std::fmt;
+
+/// A map with a closed set of keys.
+pub(super) struct Object {
+    /// Its name in the JSON Schema.
+    pub(super) name: &'static str,
+    /// What it is, with its article, for messages.
+    pub(super) what: &'static str,
+    pub(super) keys: &'static [Key],
+}
+
+/// One key of an object.
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    pub(super) required: bool,
+    pub(super) doc: &'static str,
+}
+
+/// What a value must look like.
+pub(super) enum Shape {
+    /// Anything.
+    Any,
+    /// A JSON Schema: a map, or `true` or `false`.
+    Schema,
+    /// Text; numbers and `true` or `false` count as they are written.
+    Text,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number in these bounds.
+    Whole { min: u64, max: u64 },
+    /// A number above 0.
+    Amount,
+    /// Any number.
+    Number,
+    /// A duration, above 0 unless said otherwise.
+    Duration { zero: bool },
+    /// One of a closed set of words; `later` ones belong to the language but not to this version.
+    Word { now: &'static [&'static str], later: &'static [&'static str] },
+    /// A name of its own.
+    Name(Name),
+    /// A list with at least `min` entries.
+    List { of: &'static Shape, min: usize },
+    /// Names to values.
+    Map { names: Name, of: &'static Shape },
+    /// A map with a closed set of keys.
+    Object(&'static Object),
+    /// The first of these that takes this kind of YAML value.
+    Either(&'static [Shape]),
+    /// The version of the language.
+    Version,
+    /// Part of the language but not of this version.
+    Later,
+}
+
+/// The letters that a name may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// Of a workflow: it becomes a part of branch names.
+    Workflow,
+    /// Of a step.
+    Step,
+    /// Of an input, an output, an environment variable or an item: it is read in expressions.
+    Variable,
+    /// Of an agent, a model alias or a schema.
+    Free,
+}
+
+/// The longest name, in bytes.
+pub(super) const MAX_NAME: usize = 64;
+
+impl Name {
+    /// Returns the regular expression that it must match.
+    pub(super) fn pattern(self) -> &'static str {
+        match self {
+            Name::Workflow => "^[a-z][a-z0-9-]*$",
+            Name::Step => "^[a-z][a-z0-9_-]*$",
+            Name::Variable => "^[A-Za-z_][A-Za-z0-9_]*$",
+            Name::Free => "^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+        }
+    }
+
+    /// Returns whether a name is of this kind.
+    pub(super) fn fits(self, name: &str) -> bool {
+        let first = |b: u8| match self {
+            Name::Workflow | Name::Step => b.is_ascii_lowercase(),
+            Name::Variable => b.is_ascii_alphabetic() || b == b'_',
+            Name::Free => b.is_ascii_alphanumeric() || b == b'_',
+        };
+        let rest = |b: u8| match self {
+            Name::Workflow => b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
+            Name::Step => b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b),
+            Name::Variable => b.is_ascii_alphanumeric() || b == b'_',
+            Name::Free => b.is_ascii_alphanumeric() || b"_.-".contains(&b),
+        };
+        let bytes = name.as_bytes();
+        bytes.len() <= MAX_NAME && bytes.first().is_some_and(|&b| first(b)) && bytes.iter().all(|&b| rest(b))
+    }
+}
+
+impl fmt::Display for Shape {
+    /// Writes what is expected, with its article, for messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Any => f.write_str("a value"),
+            Shape::Schema => f.write_str("a JSON Schema"),
+            Shape::Text => f.write_str("text"),
+            Shape::Flag => f.write_str("`true` or `false`"),
+            Shape::Whole { .. } => f.write_str("a whole number"),
+            Shape::Amount | Shape::Number => f.write_str("a number"),
+            Shape::Duration { .. } => f.write_str("a duration"),
+            Shape::Word { now, .. } => write!(f, "one of {}", super::check::quoted(now.iter().copied())),
+            Shape::Name(_) => f.write_str("a name"),
+            Shape::List { .. } => f.write_str("a list"),
+            Shape::Map { .. } | Shape::Object(_) => f.write_str("a map"),
+            Shape::Either(shapes) => {
+                for (at, shape) in shapes.iter().filter(|shape| !matches!(shape, Shape::Later)).enumerate() {
+                    write!(f, "{}{shape}", if at > 0 { " or " } else { "" })?;
+                }
+                Ok(())
+            }
+            Shape::Version => f.write_str("the number 1"),
+            Shape::Later => f.write_str("nothing"),
+        }
+    }
+}
+
+impl Object {
+    /// Returns a key by name.
+    pub(super) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, shape, required: false, doc }
+}
+
+const fn must(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, shape, required: true, doc }
+}
+
+const fn later(name: &'static str) -> Key {
+    Key { name, shape: Shape::Later, required: false, doc: "" }
+}
+
+/// A list of texts.
+const TEXTS: Shape = Shape::List { of: &Shape::Text, min: 0 };
+/// One text, or a list of at least one.
+const TEXT_OR_TEXTS: Shape = Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, Shape::Text]);
+/// A count of at least 1.
+const COUNT: Shape = Shape::Whole { min: 1, max: 1_000_000 };
+const TIMEOUT: Shape = Shape::Duration { zero: false };
+const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text };
+/// Hooks by name; written out in place they are not read yet.
+const HOOKS: Shape = Shape::Either(&[TEXTS, Shape::Later]);
+
+pub(super) static FILE: Object = Object {
+    name: "workflow",
+    what: "a workflow",
+    keys: &[
+        must("version", Shape::Version, "The version of the language: 1."),
+        must("name", Shape::Name(Name::Workflow), "The workflow's name."),
+        key("description", Shape::Text, "What it does, for people."),
+        key("inputs", Shape::Map { names: Name::Variable, of: &Shape::Object(&INPUT) }, "What a run takes."),
+        key("env", TEMPLATES, "Environment variables of every command and shell tool; templates."),
+        later("secrets"),
+        key("budget", Shape::Object(&BUDGET), "Limits of the whole run."),
+        key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&MODEL) }, "Aliases for models."),
+        key("defaults", Shape::Object(&DEFAULTS), "What steps and agents inherit."),
+        key("agents", Shape::Map { names: Name::Free, of: &Shape::Object(&AGENT) }, "The agents of this workflow."),
+        key("orchestrator", Shape::Object(&ORCHESTRATOR), "The agent that watches over the run."),
+        key("schemas", Shape::Map { names: Name::Free, of: &Shape::Schema }, "JSON Schemas by name."),
+        key("hooks", HOOKS, "Hooks that hold for the whole workflow, by name."),
+        key("permissions", Shape::Object(&PERMISSIONS), "Permission rules for every agent."),
+        later("mcp_servers"),
+        key("skills", TEXTS, "Skills that every agent sees, by name."),
+        must("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "The steps."),
+        key("outputs", TEMPLATES, "The workflow's result; templates."),
+        later("on_failure"),
+        later("finally"),
+    ],
+};
+
+pub(super) static INPUT: Object = Object {
+    name: "input",
+    what: "an input",
+    keys: &[
+        must("type", Shape::Word { now: &["string", "integer", "number", "boolean", "array", "object"], later: &[] }, "Its type."),
+        key("required", Shape::Flag, "Whether it must be given."),
+        key("default", Shape::Any, "What it is when it is not given."),
+        key("description", Shape::Text, "What it is, for people."),
+        key("enum", Shape::List { of: &Shape::Any, min: 1 }, "The values it may have."),
+        key("pattern", Shape::Text, "A regular expression it must match."),
+        key("minimum", Shape::Number, "Its smallest value."),
+        key("maximum", Shape::Number, "Its largest value."),
+        key("items", Shape::Schema, "A JSON Schema for the entries of a list."),
+    ],
+};
+
+pub(super) static BUDGET: Object = Object {
+    name: "budget",
+    what: "a budget",
+    keys: &[
+        key("usd", Shape::Amount, "Dollars."),
+        key("tokens", Shape::Whole { min: 1, max: 1 << 50 }, "Tokens, in and out."),
+        key("time", TIMEOUT, "Wall time."),
+        key("turns", COUNT, "Model calls."),
+        key("on_exceed", Shape::Word { now: &["stop", "finish"], later: &["ask"] }, "What happens at the limit."),
+    ],
+};
+
+pub(super) static MODEL: Object = Object {
+    name: "model",
+    what: "a model alias",
+    keys: &[
+        must("use", TEXT_OR_TEXTS, "`provider/model`, in order of preference."),
+        key("effort", Shape::Text, "Thinking effort, in the provider's word."),
+        key("max_output_tokens", Shape::Whole { min: 1, max: 10_000_000 }, "Cap on one reply."),
+    ],
+};
+
+pub(super) static DEFAULTS: Object = Object {
+    name: "defaults",
+    what: "`defaults`",
+    keys: &[
+        key("model", Shape::Text, "An alias or `provider/model`."),
+        key("timeout", TIMEOUT, "For every step."),
+        later("idle_timeout"),
+        key("retry", Shape::Object(&RETRY), "For every step."),
+        later("workspace"),
+        key("max_parallel", COUNT, "Agents and commands at work at the same time."),
+    ],
+};
+
+pub(super) static RETRY: Object = Object {
+    name: "retry",
+    what: "a retry",
+    keys: &[
+        key("max", Shape::Whole { min: 0, max: 100 }, "Tries after the first."),
+        key("on", Shape::List { of: &Shape::Word { now: &["transient", "timeout", "any"], later: &[] }, min: 1 }, "For which failures."),
+        key("backoff", Shape::Word { now: &["constant", "exponential"], later: &[] }, "Whether the delay doubles each time."),
+        key("delay", Shape::Duration { zero: true }, "Before the first retry."),
+        key("max_delay", Shape::Duration { zero: true }, "The longest delay."),
+    ],
+};
+
+pub(super) static AGENT: Object = Object {
+    name: "agent",
+    what: "an agent",
+    keys: &[
+        key("use", Shape::Text, "An agent file by name; everything not said here comes from it."),
+        key("system", Shape::Text, "The system text, or a prompt file that holds it."),
+        key("description", Shape::Text, "What it is for."),
+        key("model", Shape::Text, "An alias or `provider/model`."),
+        key("effort", Shape::Text, "Thinking effort, in the provider's word."),
+        key("access", Shape::Word { now: &["read", "write"], later: &[] }, "What it may do in its workspace."),
+        key("tools", TEXTS, "Tools by name; absent means all that `access` allows."),
+        later("provider_tools"),
+        key("permissions", Shape::Object(&PERMISSIONS), "Permission rules."),
+        key("skills", TEXTS, "Skills by name."),
+        key("hooks", HOOKS, "Hooks by name."),
+        later("mcp_servers"),
+        later("cwd"),
+        later("sandbox"),
+        key("max_turns", COUNT, "Model calls in one session."),
+        key("budget", Shape::Object(&BUDGET), "Limits of one session."),
+        key("timeout", TIMEOUT, "Wall time of one session."),
+        later("idle_timeout"),
+        later("max_depth"),
+    ],
+};
+
+pub(super) static PERMISSIONS: Object = Object {
+    name: "permissions",
+    what: "a set of permission rules",
+    keys: &[key("allow", TEXTS, "Allowed without asking."), key("ask", TEXTS, "Asked about, even where an allow rule matches."), key("deny", TEXTS, "Never.")],
+};
+
+pub(super) static ORCHESTRATOR: Object = Object {
+    name: "orchestrator",
+    what: "an orchestrator",
+    keys: &[
+        must("agent", Shape::Text, "The agent's name."),
+        key("may", Shape::List { of: &Shape::Word { now: &["add_items", "retry", "stop"], later: &["ask"] }, min: 0 }, "Its powers; absent means all."),
+        key("max_added", Shape::Whole { min: 0, max: 10_000 }, "How many items it may add in all."),
+        key(
+            "wake",
+            Shape::List { of: &Shape::Word { now: &["start", "item_done", "item_failed", "idle"], later: &[] }, min: 0 },
+            "When it is woken; absent means at each of them.",
+        ),
+    ],
+};
+
+pub(super) static STEP: Object = Object {
+    name: "step",
+    what: "a step",
+    keys: &[
+        key("agent", Shape::Text, "One agent session: the agent's name."),
+        key("prompt", Shape::Text, "What the agent is told: a template, or a prompt file that holds one."),
+        key("run", Shape::Text, "A shell command: a template."),
+        key("merge", Shape::Object(&MERGE), "Joins the work of many."),
+        later("workflow"),
+        later("with"),
+        later("select"),
+        later("approve"),
+        later("loop"),
+        later("steps"),
+        key("needs", Shape::Either(&[Shape::List { of: &Shape::Either(&[Shape::Object(&NEED), Shape::Text]), min: 0 }, Shape::Text]), "What it waits for."),
+        key("if", Shape::Text, "An expression that gives true or false."),
+        key("for_each", Shape::Object(&FOR_EACH), "One node per item."),
+        later("matrix"),
+        key("workspace", Shape::Either(&[Shape::Object(&WORKSPACE), Shape::Word { now: &["worktree", "shared", "none"], later: &[] }]), "Where it works."),
+        key("cwd", Shape::Text, "A folder inside the workspace: a template."),
+        key("scope", Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, Shape::Text]), "Globs it may write."),
+        key("verify", Shape::Object(&VERIFY), "Checks that its work must pass."),
+        key("output", Shape::Object(&OUTPUT), "What its output must look like."),
+        key("budget", Shape::Object(&BUDGET), "Limits of the step."),
+        key("timeout", TIMEOUT, "A timeout is a failure."),
+        later("idle_timeout"),
+        key("retry", Shape::Object(&RETRY), "For transient errors."),
+        later("cache"),
+        key("allow_failure", Shape::Flag, "Whether its failure is data that counts as success."),
+        key("env", TEMPLATES, "Environment variables; templates."),
+        key("skills", TEXTS, "Skills by name, besides the agent's."),
+        key("hooks", HOOKS, "Hooks by name, besides the agent's."),
+        later("mcp_servers"),
+        key("model", Shape::Text, "Overrides the agent's model."),
+        key("effort", Shape::Text, "Overrides the agent's effort."),
+    ],
+};
+
+pub(super) static NEED: Object = Object {
+    name: "need",
+    what: "a need",
+    keys: &[must("step", Shape::Text, "The step."), key("on", Shape::Word { now: &["success", "failure", "done"], later: &[] }, "How it must have ended.")],
+};
+
+pub(super) static FOR_EACH: Object = Object {
+    name: "for_each",
+    what: "a `for_each`",
+    keys: &[
+        must("items", Shape::Either(&[Shape::List { of: &Shape::Any, min: 0 }, Shape::Text]), "An expression that gives a list, or a list."),
+        key("as", Shape::Name(Name::Variable), "The item's name in templates; absent: `item`."),
+        key("key", Shape::Text, "The item's key: a template."),
+        key("needs", Shape::Text, "An expression that gives the keys of items it waits for."),
+        key("max_parallel", Shape::Either(&[COUNT, Shape::Text]), "Items at work at the same time."),
+        key("fail_fast", Shape::Flag, "Whether the first failure stops the rest."),
+        key("join", Shape::Word { now: &["all", "all_done"], later: &[] }, "What the step needs of its items."),
+        later("on_item_failure"),
+    ],
+};
+
+pub(super) static WORKSPACE: Object = Object {
+    name: "workspace",
+    what: "a workspace",
+    keys: &[
+        key("kind", Shape::Word { now: &["worktree", "shared", "none"], later: &[] }, "Which kind."),
+        key("isolation", Shape::Word { now: &["auto", "linked"], later: &["overlay"] }, "How it is kept apart."),
+        key("base", Shape::Word { now: &["head"], later: &["dirty"] }, "What it starts from."),
+        key("setup", TEXTS, "Commands that prepare it; templates."),
+        later("copy"),
+        later("link"),
+        later("sparse"),
+        later("env"),
+    ],
+};
+
+pub(super) static VERIFY: Object = Object {
+    name: "verify",
+    what: "a `verify`",
+    keys: &[
+        must("run", TEXT_OR_TEXTS, "Commands that must all exit 0; templates."),
+        key("attempts", Shape::Whole { min: 1, max: 100 }, "How often the work is tried, the first time included."),
+    ],
+};
+
+pub(super) static OUTPUT: Object = Object {
+    name: "output",
+    what: "an `output`",
+    keys: &[
+        key("schema", Shape::Text, "A schema of the workflow, by name."),
+        key("parse", Shape::Word { now: &["lines", "json"], later: &[] }, "How a command's output is read."),
+        later("file"),
+    ],
+};
+
+pub(super) static MERGE: Object = Object {
+    name: "merge",
+    what: "a merge",
+    keys: &[
+        must("from", TEXT_OR_TEXTS, "The steps whose work is joined."),
+        key("mode", Shape::Word { now: &["batch"], later: &["each"] }, "All at once."),
+        later("batch_size"),
+        later("order"),
+        key("verify", TEXT_OR_TEXTS, "Checks of the joined tree; templates."),
+        key("flaky_retries", Shape::Whole { min: 0, max: 10 }, "Runs of a red check beyond the first."),
+        key("on_conflict", Shape::Object(&ON_CONFLICT), "What happens at a conflict."),
+        later("on_red"),
+    ],
+};
+
+pub(super) static ON_CONFLICT: Object = Object {
+    name: "on_conflict",
+    what: "an `on_conflict`",
+    keys: &[
+        later("drivers"),
+        key("agent", Shape::Text, "The agent that settles it."),
+        key("attempts", Shape::Whole { min: 1, max: 20 }, "Its tries at one conflict."),
+        key("then", Shape::Word { now: &["eject", "fail"], later: &[] }, "What happens to work whose conflict nobody settles."),
+    ],
+};

@@ -1,0 +1,88 @@
+//! The JSON Schema of the workflow file, for editors: written from the same table that checks it.
+use super::keys::{FILE, MAX_NAME, Object, Shape};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Returns the JSON Schema (draft 2020-12) of a workflow file.
+pub fn json_schema() -> Value {
+    let mut objects = BTreeMap::new();
+    collect(&FILE, &mut objects);
+    let definitions: Map<String, Value> = objects.values().map(|object| (object.name.to_owned(), of_object(object))).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A Spinney workflow",
+        "$ref": format!("#/$defs/{}", FILE.name),
+        "$defs": definitions,
+    })
+}
+
+/// Gathers every object that can be reached from one.
+fn collect(object: &'static Object, found: &mut BTreeMap<&'static str, &'static Object>) {
+    fn inside(shape: &'static Shape, found: &mut BTreeMap<&'static str, &'static Object>) {
+        match shape {
+            Shape::Object(object) => collect(object, found),
+            Shape::List { of, .. } | Shape::Map { of, .. } => inside(of, found),
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| inside(shape, found)),
+            Shape::Any
+            | Shape::Schema
+            | Shape::Text
+            | Shape::Flag
+            | Shape::Whole { .. }
+            | Shape::Amount
+            | Shape::Number
+            | Shape::Duration { .. }
+            | Shape::Word { .. }
+            | Shape::Name(_)
+            | Shape::Version
+            | Shape::Later => {}
+        }
+    }
+    if found.insert(object.name, object).is_none() {
+        object.keys.iter().for_each(|key| inside(&key.shape, found));
+    }
+}
+
+fn of_object(object: &Object) -> Value {
+    let built = || object.keys.iter().filter(|key| !matches!(key.shape, Shape::Later));
+    let properties: Map<String, Value> = built()
+        .map(|key| {
+            let mut schema = of_shape(&key.shape);
+            if let Value::Object(words) = &mut schema {
+                words.insert("description".to_owned(), key.doc.into());
+            }
+            (key.name.to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<&str> = built().filter(|key| key.required).map(|key| key.name).collect();
+    let mut schema = json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties});
+    if object.name == "step" {
+        schema["oneOf"] = json!([{"required": ["agent", "prompt"]}, {"required": ["run"]}, {"required": ["merge"]}]);
+    }
+    schema
+}
+
+fn of_shape(shape: &Shape) -> Value {
+    match shape {
+        Shape::Any => json!({}),
+        Shape::Schema => json!({"type": ["object", "boolean"]}),
+        Shape::Text => json!({"type": ["string", "number", "boolean"]}),
+        Shape::Flag => json!({"type": "boolean"}),
+        Shape::Whole { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Shape::Amount => json!({"type": "number", "exclusiveMinimum": 0}),
+        Shape::Number => json!({"type": "number"}),
+        Shape::Duration { zero } => json!({"anyOf": [
+            {"type": "integer", "minimum": i32::from(!*zero)},
+            {"type": "string", "pattern": "^([0-9]+|(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$"},
+        ]}),
+        Shape::Word { now, .. } => json!({"enum": now}),
+        Shape::Name(name) => json!({"type": "string", "pattern": name.pattern(), "maxLength": MAX_NAME}),
+        Shape::List { of, min } => json!({"type": "array", "items": of_shape(of), "minItems": min}),
+        Shape::Map { names, of } => {
+            json!({"type": "object", "propertyNames": {"pattern": names.pattern(), "maxLength": MAX_NAME}, "additionalProperties": of_shape(of)})
+        }
+        Shape::Object(object) => json!({"$ref": format!("#/$defs/{}", object.name)}),
+        Shape::Either(shapes) => json!({"anyOf": shapes.iter().filter(|shape| !matches!(shape, Shape::Later)).map(of_shape).collect::<Vec<_>>()}),
+        Shape::Version => json!({"const": 1}),
+        Shape::Later => json!(false),
+    }
+}

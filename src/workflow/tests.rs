@@ -1,0 +1,133 @@
+//! What a loaded file holds, and that it is told in full when it cannot be loaded.
+use super::*;
+use crate::source::{Diagnostics, Source, codes};
+use proptest::prelude::*;
+use std::{sync::Arc, time::Duration};
+
+const EVERY_KEY: &str = include_str!("../../tests/diagnostics/whole/every_key.yaml");
+
+fn load(text: &str) -> Result<Workflow, Diagnostics> {
+    Workflow::load(&Arc::new(Source { name: "flow.yaml".to_owned(), text: text.to_owned() }))
+}
+
+fn errors(text: &str) -> Vec<String> {
+    load(text).expect_err("the file has errors").0.iter().map(|error| format!("{} {}", error.code, &error.source.text[error.labels[0].span.range()])).collect()
+}
+
+#[test]
+fn every_key_is_decoded() {
+    let workflow = load(EVERY_KEY).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(workflow.name.value, "every-key");
+    assert_eq!(workflow.env[0].1.value, "8080");
+    assert_eq!(workflow.budget.as_ref().and_then(|budget| budget.tokens.as_ref()).map(|tokens| tokens.value), Some(4_000_000));
+    assert_eq!(workflow.defaults.retry.as_ref().map(|retry| retry.max_delay), Some(Duration::from_mins(1)));
+    let [plan, build, land, count] = workflow.steps.as_slice() else { panic!("{:?}", workflow.steps) };
+    assert!(matches!(&plan.verb, Verb::Agent { agent, .. } if agent.value == "lead"));
+    assert_eq!(build.for_each.as_ref().map(|for_each| (for_each.name.value.as_str(), for_each.join)), Some(("task", Join::AllDone)));
+    assert_eq!(build.workspace.as_ref().map(|workspace| (workspace.kind, workspace.setup.len())), Some((WorkspaceKind::Worktree, 1)));
+    assert_eq!(land.needs[0].on, On::Done);
+    assert!(matches!(&land.verb, Verb::Merge(merge) if merge.from.len() == 1 && merge.flaky_retries == 1 && merge.resolver.is_some()));
+    assert_eq!(count.needs[0].step.value, "land");
+    assert!(count.allow_failure);
+}
+
+#[test]
+fn every_key_of_the_schema_stands_in_the_file_that_uses_every_key() {
+    let schema = json_schema();
+    let definitions = schema["$defs"].as_object().expect("it has definitions");
+    assert!(definitions.len() > 15, "{:?}", definitions.keys());
+    for (object, definition) in definitions {
+        for key in definition["properties"].as_object().expect("each is an object").keys() {
+            assert!(EVERY_KEY.contains(&format!("{key}: ")) || EVERY_KEY.contains(&format!("{key}:\n")), "`{key}` of {object} is not used");
+        }
+    }
+}
+
+#[test]
+fn the_json_schema_takes_what_the_loader_takes_and_refuses_what_it_refuses() {
+    let validator = jsonschema::validator_for(&json_schema()).expect("the schema is a schema");
+    let tree = |text: &str| yaml::parse(&Arc::new(Source { name: String::new(), text: text.to_owned() })).expect("the text is YAML").value.to_json();
+    if let Err(error) = validator.validate(&tree(EVERY_KEY)) {
+        panic!("{error} at {}", error.instance_path());
+    }
+    let refused = [
+        ("version: 1", "version: 2"),
+        ("needs: [plan]", "nedes: [plan]"),
+        ("timeout: 10m", "timeout: soon"),
+        ("access: read", "access: maybe"),
+        ("name: every-key", "name: Every Key"),
+        ("attempts: 2 }\n    timeout", "attempts: 0 }\n    timeout"),
+        ("as: task", "as: 1task"),
+        ("    effort: low\n", "    cache: {}\n"),
+    ];
+    for (from, to) in refused {
+        assert!(EVERY_KEY.contains(from), "{from}");
+        let text = EVERY_KEY.replacen(from, to, 1);
+        assert!(load(&text).is_err(), "the loader takes {to}");
+        assert!(!validator.is_valid(&tree(&text)), "the schema takes {to}");
+    }
+}
+
+#[test]
+fn all_errors_come_in_one_pass_and_in_order() {
+    let text =
+        "version: 1\nname: Bad\nnmae: x\nsteps:\n  a: {rum: x}\n  b: {run: x, agent: y, timeout: soon}\n  c: {agent: y}\n  D: {run: [x]}\n  a: {run: ls}\n";
+    let expected = ["E015 Bad", "E010 nmae", "E010 rum", "E020 run", "E014 soon", "E012 c", "E015 D", "E013 [", "E003 a"];
+    assert_eq!(errors(text), expected);
+}
+
+#[test]
+fn what_this_version_does_not_build_is_said_plainly() {
+    let text = "version: 1\nname: a\nsecrets: [X]\nbudget: {on_exceed: ask}\nfinally: {}\nsteps:\n  a: {approve: {message: x}}\n  b: {run: x, matrix: {a: [1]}, output: {file: x}, workspace: {isolation: overlay}}\n  c: {loop: {}, steps: {}}\n  d: {agent: x, prompt: y, hooks: {PreToolUse: []}}\n";
+    let errors = load(text).expect_err("it is refused").0;
+    assert!(errors.iter().all(|error| error.code == codes::LATER && error.message.ends_with("is part of the language but not of this version")), "{errors:?}");
+    assert_eq!(errors.len(), 10, "{errors:?}");
+}
+
+#[test]
+fn numbers_and_flags_are_text_where_text_is_asked_for() {
+    let workflow = load("version: 1\nname: a\nenv: {A: 010, B: true, C: 1.50, D: '5'}\nsteps: {a: {run: true}}\n").unwrap_or_else(|errors| panic!("{errors}"));
+    let env: Vec<&str> = workflow.env.iter().map(|(_, value)| value.value.as_str()).collect();
+    assert_eq!(env, ["010", "true", "1.50", "5"]);
+    assert!(matches!(&workflow.steps[0].verb, Verb::Run { command } if command.value == "true"));
+}
+
+#[test]
+fn a_quoted_number_is_no_number() {
+    let error = load("version: 1\nname: a\nbudget: {usd: '5'}\nsteps: {a: {run: x}}\n").expect_err("it is text").0.remove(0);
+    assert_eq!((error.code, error.help.as_deref()), (codes::WRONG_TYPE, Some("quotes make it text: leave them out")));
+}
+
+#[test]
+fn a_prompt_is_a_file_where_one_line_ends_in_md() {
+    let prompt = |text: &str| match load(&format!("version: 1\nname: a\nsteps: {{a: {{agent: x, prompt: {text}}}}}\n"))
+        .map(|mut workflow| workflow.steps.remove(0).verb)
+    {
+        Ok(Verb::Agent { prompt, .. }) => prompt.value,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(prompt("prompts/a.md"), Text::File("prompts/a.md".to_owned()));
+    assert_eq!(prompt("\"Read a.md\\nor b.md\""), Text::Inline("Read a.md\nor b.md".to_owned()));
+    assert_eq!(prompt("\"Fix {{ x }}.md\""), Text::Inline("Fix {{ x }}.md".to_owned()));
+}
+
+#[test]
+fn a_file_that_is_no_map_or_empty_is_refused() {
+    for text in ["", "- a\n", "hello", "---\n"] {
+        assert_eq!(load(text).expect_err("it is no workflow").0[0].code, codes::WRONG_TYPE, "{text:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_mangled_workflow_is_loaded_or_refused(at in 0..EVERY_KEY.len(), cut in 0_usize..40, put in "[\\[\\]{}:,&*!|>'\"#a1 \n-]{0,4}") {
+        let start = EVERY_KEY.floor_char_boundary(at);
+        let end = EVERY_KEY.floor_char_boundary((start + cut).min(EVERY_KEY.len()));
+        let text = format!("{}{put}{}", &EVERY_KEY[..start], &EVERY_KEY[end.max(start)..]);
+        if let Err(errors) = load(&text) {
+            for error in &errors.0 {
+                prop_assert!(error.labels.iter().all(|label| text.get(label.span.range()).is_some()), "{error}");
+            }
+        }
+    }
+}
