@@ -70,10 +70,15 @@
 //! death of the process; *synced*: on the disk.
 pub mod clock;
 pub mod event;
+pub mod git;
+pub mod http;
+pub mod journal;
 pub mod library;
+pub mod llm;
 pub mod message;
 pub mod plan;
 pub mod prompts;
+pub mod sandbox;
 pub mod source;
 pub mod tasks;
 pub mod trace;

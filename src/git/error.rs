@@ -1,0 +1,155 @@
+//! What can go wrong with git, by what a caller can do about it.
+use crate::{event::CommitId, sandbox::SandboxError};
+use std::{io, path::PathBuf};
+
+/// Why git could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No repository there.
+    #[error("find a git repository at `{path}`: {reason}")]
+    NotFound {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Git's own words.
+        reason: String,
+    },
+    /// A bare repository has no checkout to run on.
+    #[error("use the bare repository at `{path}`: it has no checkout")]
+    Bare {
+        /// Where it was found.
+        path: PathBuf,
+    },
+    /// The git program is not there.
+    #[error("start the git program: {0}")]
+    Program(#[from] SandboxError),
+    /// A call of git went on for too long.
+    #[error("wait for git: it was ended after {minutes} minutes")]
+    TimedOut {
+        /// How long it had.
+        minutes: u64,
+    },
+    /// The git program is too old.
+    #[error("use git {found}: git 2.40 or newer is needed, for merges without a checkout")]
+    TooOld {
+        /// What was found.
+        found: String,
+    },
+    /// There is no commit yet.
+    #[error("read HEAD of `{path}`: the branch has no commit yet")]
+    Unborn {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// A revision names no commit.
+    #[error("resolve `{rev}`: it names no commit of this repository")]
+    NoSuchRevision {
+        /// As it was given.
+        rev: String,
+    },
+    /// A ref was not where it was expected: someone else moved it.
+    #[error("move refs: {detail}")]
+    RefMoved {
+        /// Git's own words, with the ref's name.
+        detail: String,
+    },
+    /// A name that is not ours to move.
+    #[error("move `{name}`: only refs under `refs/spinney/` are moved, and branches under `refs/heads/spinney/` created")]
+    ForeignRef {
+        /// The ref.
+        name: String,
+    },
+    /// A name that cannot be a worktree's.
+    #[error("use `{name}` as a worktree's name: {reason}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The place for worktrees is inside the repository.
+    #[error("keep worktrees in `{folder}`: it is inside the repository")]
+    InsideRepository {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A worktree of that name exists.
+    #[error("make worktree `{slug}`: {reason}")]
+    Occupied {
+        /// Its name.
+        slug: String,
+        /// What is in the way.
+        reason: &'static str,
+    },
+    /// A worktree's folder is gone, or something else is in its place.
+    #[error("use the worktree `{path}`: it is no folder any more; a command has removed or replaced it")]
+    NoFiles {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A worktree holds work that no ref keeps.
+    #[error("remove worktree `{slug}`: {reason}")]
+    NotCaptured {
+        /// Its name.
+        slug: String,
+        /// What would be lost.
+        reason: String,
+    },
+    /// A merge that must be clean is not.
+    #[error("join `{theirs}` with `{ours}`: they conflict in {}", paths.join(", "))]
+    Conflict {
+        /// What was joined so far.
+        ours: CommitId,
+        /// What does not fit.
+        theirs: CommitId,
+        /// Where.
+        paths: Vec<String>,
+    },
+    /// Git refused or failed.
+    #[error("run `git {command}`: {reason}")]
+    Failed {
+        /// The command and its first argument.
+        command: String,
+        /// The end of what it said.
+        reason: String,
+    },
+    /// Git said something this program does not understand.
+    #[error("read what `git {command}` said: {reason}")]
+    Garbled {
+        /// The command.
+        command: String,
+        /// What was wrong.
+        reason: &'static str,
+    },
+    /// The object database could not be read or written.
+    #[error("use the object database: {0}")]
+    Objects(#[from] git2::Error),
+    /// Files could not be read or written.
+    #[error("{action} `{path}`: {source}")]
+    Io {
+        /// The verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl GitError {
+    /// What whoever stands in the wrong place, or has the wrong git, can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            GitError::NotFound { .. } => Some("go into a git repository, or name one with `-C DIR`; `git init` makes one"),
+            GitError::Bare { .. } => Some("run inside a clone or a worktree of it"),
+            GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.40 or newer and see that it is on PATH"),
+            GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
+            _ => None,
+        }
+    }
+
+    /// Gives an I/O error its place.
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> GitError {
+        let path = path.into();
+        move |source| GitError::Io { action, path, source }
+    }
+}

@@ -1,0 +1,43 @@
+//! The lock of a repository: one holder on this machine, freed by the operating system when its holder dies.
+use super::{error::GitError, repository::Repository};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+/// Held until dropped. The file stays: removing it would let two holders lock two files of one name.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the repository's lock and waits for whoever holds it; holders do a few file operations and no more.
+    pub(super) fn repository(repository: &Repository) -> Result<Lock, GitError> {
+        let path = own_folder(repository)?.join("lock");
+        let file = open(&path)?;
+        file.lock().map_err(GitError::io("lock", path))?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Takes a lock, unless someone has it.
+    pub(super) fn attempt(path: &Path) -> Result<Option<Lock>, GitError> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(GitError::io("lock", path)(error)),
+        }
+    }
+}
+
+/// Returns the folder of this program inside the shared git folder, made where it is missing.
+pub(super) fn own_folder(repository: &Repository) -> Result<PathBuf, GitError> {
+    let folder = repository.common_dir().join("spinney");
+    fs::create_dir_all(&folder).map_err(GitError::io("make", &folder))?;
+    Ok(folder)
+}
+
+fn open(path: &Path) -> Result<File, GitError> {
+    File::options().create(true).truncate(false).write(true).open(path).map_err(GitError::io("open", path))
+}

@@ -1,0 +1,214 @@
+//! The git program with the settings every call of the engine has.
+//!
+//! A tension is settled here. Git obeys the configuration of the repository, and configuration can start programs. Filters
+//! (Git LFS, say) and line endings must work as the user set them up, so the repository's and the user's own configuration
+//! are read; whatever else in them could start something or write beside the purpose is switched off on each command line,
+//! which wins over every file. Agents must not be able to write that configuration: that is the sandbox's part.
+//! No `GIT_*` variable of the caller gets through, and no command discovers a repository from its folder: an agent could
+//! have put one there.
+use super::{error::GitError, process::Output, repository::Repository};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// Variables of the caller that git and the filters it starts may see.
+const PASSED_ON: &[&str] = &[
+    "ALL_PROXY",
+    "APPDATA",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LOGNAME",
+    "NO_PROXY",
+    "PATH",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "SYSTEMROOT",
+    "TEMP",
+    "TMP",
+    "TMPDIR",
+    "USER",
+    "USERPROFILE",
+    "XDG_CONFIG_HOME",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
+/// Variables of every call.
+const FIXED_VARIABLES: &[(&str, &str)] = &[
+    ("GIT_ADVICE", "0"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("LC_ALL", "C"),
+];
+
+/// Settings of every call. Hooks need three of them: git 2.54 brought hooks that stand in the configuration and that
+/// `core.hooksPath` does not govern; they are switched off by event here and by name when the repository is opened.
+const FIXED_SETTINGS: &[&str] = &[
+    "core.checkStat=default",
+    "core.filesRefLockTimeout=10000",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.logAllRefUpdates=false",
+    "core.packedRefsTimeout=10000",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.quotePath=true",
+    "core.sparseCheckout=false",
+    "core.splitIndex=false",
+    "core.trustctime=true",
+    "core.untrackedCache=false",
+    "gc.auto=0",
+    "hook.post-checkout.enabled=false",
+    "hook.post-index-change.enabled=false",
+    "hook.reference-transaction.enabled=false",
+    "index.sparse=false",
+    "maintenance.auto=false",
+    "merge.conflictStyle=zdiff3",
+    "safe.bareRepository=explicit",
+    "submodule.recurse=false",
+];
+
+/// Returns the environment of every call, made from the caller's.
+pub(super) fn environment(of_caller: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let passed = PASSED_ON.iter().filter_map(|&name| Some((name.to_owned(), of_caller.get(name)?.clone())));
+    let fixed = FIXED_VARIABLES.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    passed.chain(fixed).collect()
+}
+
+/// Returns the settings of every call as arguments.
+pub(super) fn settings() -> Vec<OsString> {
+    FIXED_SETTINGS.iter().flat_map(|setting| ["-c".into(), setting.into()]).collect()
+}
+
+/// One call of git on a repository.
+pub(super) struct Call<'a> {
+    repository: &'a Repository,
+    name: String,
+    before: Vec<OsString>,
+    args: Vec<OsString>,
+    cwd: PathBuf,
+    /// Whether it works on an agent's files, which stand in `cwd`.
+    on_files: bool,
+    variables: Vec<(&'static str, String)>,
+    stdin: Vec<u8>,
+}
+
+impl Repository {
+    /// Begins a call of git.
+    pub(super) fn git<const N: usize>(&self, args: [&str; N]) -> Call<'_> {
+        Call {
+            repository: self,
+            name: args.iter().take(2).copied().collect::<Vec<_>>().join(" "),
+            before: Vec::new(),
+            args: args.iter().map(Into::into).collect(),
+            cwd: self.common_dir().to_owned(),
+            on_files: false,
+            variables: Vec::new(),
+            stdin: Vec::new(),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Adds an argument.
+    pub(super) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub(super) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Has git use this index, without a worktree.
+    pub(super) fn index(mut self, index: &Path) -> Self {
+        self.variables.push(("GIT_INDEX_FILE", index.to_string_lossy().into_owned()));
+        self
+    }
+
+    /// Has git work on these files with this index, whatever the `.git` in them says. They must stand in a real folder: an
+    /// agent may have put a link in its place, and git would take in, overwrite and remove files elsewhere.
+    pub(super) fn on(mut self, files: &Path, index: &Path) -> Self {
+        let mut work_tree = OsString::from("--work-tree=");
+        work_tree.push(files);
+        self.before.extend(["-c".into(), "core.bare=false".into(), work_tree]);
+        files.clone_into(&mut self.cwd);
+        self.on_files = true;
+        self.index(index)
+    }
+
+    /// Gives git something to read.
+    pub(super) fn stdin(mut self, bytes: Vec<u8>) -> Self {
+        self.stdin = bytes;
+        self
+    }
+
+    /// Runs git and returns what it said, whatever its exit code.
+    pub(super) fn output(self) -> Result<Output, GitError> {
+        if self.on_files && !std::fs::symlink_metadata(&self.cwd).is_ok_and(|found| found.is_dir()) {
+            return Err(GitError::NoFiles { path: self.cwd });
+        }
+        let mut git_dir = OsString::from("--git-dir=");
+        git_dir.push(self.repository.common_dir());
+        let mut args = self.repository.settings().to_vec();
+        args.extend(self.before);
+        args.push(git_dir);
+        args.extend(self.args);
+        let variables = self.variables.into_iter().map(|(name, value)| (name.to_owned(), value));
+        self.repository.program().with(|environment| environment.extend(variables)).run(args, &self.cwd, self.stdin)
+    }
+
+    /// Runs git and returns its standard output; any exit code but 0 is an error.
+    pub(super) fn bytes(self) -> Result<Vec<u8>, GitError> {
+        let command = self.name.clone();
+        let output = self.output()?;
+        if output.is_success() { output.whole(&command) } else { Err(failed(command, &output)) }
+    }
+
+    /// Runs git and returns its standard output for people: what is too long has a gap in its middle that says so.
+    pub(super) fn shown(self) -> Result<String, GitError> {
+        let command = self.name.clone();
+        let output = self.output()?;
+        if output.is_success() { Ok(output.stdout.text()) } else { Err(failed(command, &output)) }
+    }
+
+    /// Runs git and returns its standard output as text, without the newline at its end.
+    pub(super) fn text(self) -> Result<String, GitError> {
+        let command = self.name.clone();
+        let text = String::from_utf8(self.bytes()?).map_err(|_| GitError::Garbled { command, reason: "it is not UTF-8" })?;
+        Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+    }
+}
+
+/// Makes the error of a call that failed.
+pub(super) fn failed(command: String, output: &Output) -> GitError {
+    let said = complaint(output);
+    let reason = match (said.is_empty(), output.code) {
+        (false, _) => said,
+        (true, Some(code)) => format!("exit code {code}"),
+        (true, None) => "a signal ended it".to_owned(),
+    };
+    GitError::Failed { command, reason }
+}
+
+/// Returns the end of what git complained of, on one line.
+pub(super) fn complaint(output: &Output) -> String {
+    const KEPT: usize = 2000;
+    let text = output.stderr.text();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let joined = lines.join("; ");
+    let skipped = joined.chars().count().saturating_sub(KEPT);
+    joined.chars().skip(skipped).collect()
+}

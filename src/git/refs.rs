@@ -1,0 +1,149 @@
+//! Refs: moved by compare-and-swap only, many in one transaction, and only those that are ours.
+use super::{error::GitError, program, repository::Repository};
+use crate::event::{CommitId, RunId};
+
+/// Where a ref must stand for a move to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// Nowhere: it is created.
+    Absent,
+    /// At this commit.
+    At(CommitId),
+    /// Anywhere or nowhere.
+    Any,
+}
+
+impl Expected {
+    /// Expects a ref where it was last seen.
+    pub fn seen(at: Option<&CommitId>) -> Expected {
+        at.map_or(Expected::Absent, |commit| Expected::At(commit.clone()))
+    }
+}
+
+/// One move of one ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefMove {
+    /// The full name.
+    pub name: String,
+    /// Where it goes; `None` deletes it.
+    pub to: Option<CommitId>,
+    /// Where it must stand before.
+    pub expected: Expected,
+}
+
+/// Where the refs of all runs are.
+const OURS: &str = "refs/spinney/";
+/// Where the branches are that runs create.
+const BRANCHES: &str = "refs/heads/spinney/";
+
+/// Names the ref by which a run keeps something of a node, whose slug is given: `result`, `checkpoint`.
+pub fn ref_of(run: &RunId, slug: &str, name: &str) -> String {
+    format!("{OURS}{run}/{slug}/{name}")
+}
+
+/// Names the branch that a run leaves, in full.
+pub fn branch_of(run: &RunId) -> String {
+    format!("{BRANCHES}{run}")
+}
+
+/// Returns what people call a branch.
+pub fn short_name(branch: &str) -> &str {
+    branch.strip_prefix("refs/heads/").unwrap_or(branch)
+}
+
+impl Repository {
+    /// Moves refs, all or none.
+    ///
+    /// # Errors
+    /// `RefMoved` where one stands elsewhere than expected, `ForeignRef` where one is not ours: that is all but
+    /// `refs/spinney/` and, create-only, `refs/heads/spinney/`.
+    pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), GitError> {
+        let mut commands = Vec::new();
+        for RefMove { name, to, expected } in moves {
+            let creates_branch = name.starts_with(BRANCHES) && to.is_some() && *expected == Expected::Absent;
+            if !(name.starts_with(OURS) || creates_branch) || name.contains('\0') {
+                return Err(GitError::ForeignRef { name: name.clone() });
+            }
+            let old = match expected {
+                Expected::At(commit) => commit.0.as_str(),
+                Expected::Absent | Expected::Any => "",
+            };
+            commands.extend_from_slice(
+                match (to, expected) {
+                    (Some(commit), Expected::Absent) => format!("create {name}\0{commit}\0"),
+                    (Some(commit), _) => format!("update {name}\0{commit}\0{old}\0"),
+                    // Deleting what is not there is done already.
+                    (None, Expected::Absent) => continue,
+                    (None, _) => format!("delete {name}\0{old}\0"),
+                }
+                .as_bytes(),
+            );
+        }
+        if moves.iter().any(|entry| entry.name.starts_with(BRANCHES)) {
+            self.sync()?;
+        }
+        let output = self.git(["update-ref", "--no-deref", "-z", "--stdin"]).stdin(commands).output()?;
+        if output.is_success() {
+            return Ok(());
+        }
+        let said = program::complaint(&output);
+        let signs = ["but expected", "already exists", "unable to resolve reference", "reference is missing"];
+        if signs.iter().any(|sign| said.contains(sign)) {
+            Err(GitError::RefMoved { detail: said })
+        } else {
+            Err(program::failed("update-ref".to_owned(), &output))
+        }
+    }
+
+    /// Has the system write to the disk what was stored so far: a branch must not outlive its objects when the power fails.
+    fn sync(&self) -> Result<(), GitError> {
+        let objects = self.common_dir().join("objects");
+        let folder = std::fs::File::open(&objects).map_err(GitError::io("open", &objects))?;
+        #[cfg(target_os = "linux")]
+        rustix::fs::syncfs(&folder).map_err(|error| GitError::io("sync", &objects)(error.into()))?;
+        #[cfg(not(target_os = "linux"))]
+        folder.sync_all().map_err(GitError::io("sync", &objects))?;
+        Ok(())
+    }
+
+    /// Moves one ref.
+    ///
+    /// # Errors
+    /// As `move_refs`.
+    pub fn set_ref(&self, name: &str, new: &CommitId, expected: Expected) -> Result<(), GitError> {
+        self.move_refs(&[RefMove { name: name.to_owned(), to: Some(new.clone()), expected }])
+    }
+
+    /// Deletes a ref that stands at `at`.
+    ///
+    /// # Errors
+    /// As `move_refs`.
+    pub fn delete_ref(&self, name: &str, at: &CommitId) -> Result<(), GitError> {
+        self.move_refs(&[RefMove { name: name.to_owned(), to: None, expected: Expected::At(at.clone()) }])
+    }
+
+    /// Returns where a ref stands.
+    pub fn ref_at(&self, name: &str) -> Result<Option<CommitId>, GitError> {
+        if let Some(objects) = self.objects() {
+            return match objects.find_reference(name) {
+                Ok(found) => Ok(found.target().map(|id| CommitId(id.to_string()))),
+                Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        }
+        Ok(self.refs(name)?.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
+    }
+
+    /// Returns the refs at or below a name without its last slash, sorted by name, each with its commit.
+    pub fn refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
+        let prefix = prefix.trim_end_matches('/');
+        let listed = self.git(["for-each-ref", "--format=%(objectname) %(refname)"]).arg(prefix).text()?;
+        let refs = listed.lines().filter_map(|line| line.split_once(' '));
+        Ok(refs.map(|(commit, name)| (name.to_owned(), commit.into())).collect())
+    }
+
+    /// Returns whether any ref keeps this commit from being collected.
+    pub(super) fn is_kept(&self, commit: &CommitId) -> Result<bool, GitError> {
+        Ok(!self.git(["for-each-ref", "--count=1", "--format=%(refname)", "--contains"]).arg(&commit.0).text()?.is_empty())
+    }
+}

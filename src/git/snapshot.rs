@@ -1,0 +1,174 @@
+//! The files of a worktree as a tree.
+//!
+//! Only the files count. Whatever was done with git inside (commits, an index, configuration, another branch) is not looked
+//! at: this runs with the repository's own git folder and the engine's own index, never with the worktree's `.git`. Git is
+//! never run inside a repository that an agent made, and no `git add` is used, for it would look into those.
+use super::{
+    error::GitError,
+    objects::{Mode, TreeId},
+    path, program,
+    repository::Repository,
+    workspaces::{Workspaces, Worktree},
+};
+use crate::event::CommitId;
+use std::{fs, path::Path};
+use tempfile::{NamedTempFile, TempPath};
+
+/// A worktree's files.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// The tree of all files that are tracked in `onto`, or neither tracked nor ignored.
+    pub(super) tree: TreeId,
+    /// Repositories inside the worktree, which no tree can hold; sorted, without a slash at their end.
+    pub(super) nested: Vec<Vec<u8>>,
+}
+
+/// What differs from the commit a snapshot is compared with, before anything is written to the object database.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Files that are new or may differ, sorted.
+    pub(super) present: Vec<Vec<u8>>,
+    /// Files that are gone, sorted.
+    pub(super) gone: Vec<Vec<u8>>,
+    /// Repositories inside, sorted.
+    pub(super) nested: Vec<Vec<u8>>,
+}
+
+/// A snapshot being taken, with an index of its own.
+pub(super) struct Taking<'a> {
+    repository: &'a Repository,
+    worktree: &'a Worktree,
+    onto: CommitId,
+    index: TempPath,
+    /// What it will hold that `onto` does not.
+    pub(super) touched: Touched,
+}
+
+impl Workspaces {
+    /// Takes the snapshot of a worktree, as it differs from `onto`.
+    pub(super) fn snapshot(&self, worktree: &Worktree, onto: &CommitId) -> Result<Snapshot, GitError> {
+        Taking::begin(self.repository(), worktree, onto)?.finish()
+    }
+}
+
+impl<'a> Taking<'a> {
+    /// Finds out what differs. The index is the engine's last one, brought to `onto`: it saves reading files that did not
+    /// change, and decides nothing.
+    pub(super) fn begin(repository: &'a Repository, worktree: &'a Worktree, onto: &CommitId) -> Result<Taking<'a>, GitError> {
+        let folder = worktree.state();
+        let index = NamedTempFile::new_in(folder).map_err(GitError::io("make a file in", folder))?.into_temp_path();
+        let bring = |args: [&str; 3]| repository.git(args).arg(&onto.0).on(worktree.path(), &index).bytes();
+        let usable = copy_index(&worktree.index(), &index).is_ok() && bring(["read-tree", "-i", "-m"]).is_ok();
+        if !usable {
+            fs::remove_file(&index).map_err(GitError::io("remove", index.to_path_buf()))?;
+            bring(["read-tree", "-i", "--reset"])?;
+        }
+        let mut taking = Taking { repository, worktree, onto: onto.clone(), index, touched: Touched::default() };
+        taking.find_tracked()?;
+        taking.find_untracked()?;
+        taking.find_hidden(onto)?;
+        taking.touched.present.sort();
+        taking.touched.gone.sort();
+        taking.touched.nested.sort();
+        taking.touched.nested.dedup();
+        Ok(taking)
+    }
+
+    /// Writes what differs to the object database and returns the whole tree.
+    pub(super) fn finish(self) -> Result<Snapshot, GitError> {
+        let Taking { repository, worktree, onto, index, touched } = self;
+        let update = |args: [&str; 4], input: Vec<u8>| repository.git(args).on(worktree.path(), &index).stdin(input).bytes();
+        // Removed by name and not by looking: a folder above may have become a link.
+        if !touched.gone.is_empty() {
+            let zero = "0".repeat(worktree.base().0.len());
+            let lines = touched.gone.iter().flat_map(|path| [format!("0 {zero}\t").as_bytes(), path, b"\0"].concat()).collect();
+            update(["update-index", "-z", "--replace", "--index-info"], lines)?;
+        }
+        if !touched.present.is_empty() {
+            let call = repository.git(["update-index", "-z", "--add", "--replace", "--remove", "--stdin"]);
+            call.on(worktree.path(), &index).stdin(terminated(&touched.present)).bytes()?;
+        }
+        let is_same = touched.gone.is_empty() && touched.present.is_empty();
+        let tree = if is_same { repository.tree_of(&onto)? } else { TreeId(repository.git(["write-tree"]).on(worktree.path(), &index).text()?) };
+        index.persist(worktree.index()).map_err(|error| GitError::io("write", worktree.index())(error.error))?;
+        Ok(Snapshot { tree, nested: touched.nested })
+    }
+
+    /// Returns which of some paths a filter of the user's works on, such as Git LFS.
+    pub(super) fn filtered(&self, paths: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
+        let call = self.repository.git(["check-attr", "-z", "--stdin", "filter"]).on(self.worktree.path(), &self.index);
+        let listed = call.stdin(terminated(paths)).bytes()?;
+        let fields: Vec<&[u8]> = listed.split(|&byte| byte == 0).collect();
+        let set = fields.chunks_exact(3).filter(|record| !matches!(record[2], b"unspecified" | b"unset"));
+        Ok(set.map(|record| record[0].to_vec()).collect())
+    }
+
+    fn find_tracked(&mut self) -> Result<(), GitError> {
+        let call = self.repository.git(["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all"]);
+        let listed = call.on(self.worktree.path(), &self.index).bytes()?;
+        let fields: Vec<&[u8]> = listed.split(|&byte| byte == 0).collect();
+        for record in fields.chunks_exact(2) {
+            let path = record[1].to_vec();
+            if record[0] == b"D" {
+                self.touched.gone.push(path);
+            } else if fs::symlink_metadata(self.worktree.path().join(path::file(&path))).is_ok_and(|found| found.is_dir()) {
+                // A folder where a file was is a type change to git only if it is a repository.
+                self.touched.nested.push(path.clone());
+                self.touched.gone.push(path);
+            } else {
+                self.touched.present.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn find_untracked(&mut self) -> Result<(), GitError> {
+        let call = self.repository.git(["ls-files", "-z", "--others", "--exclude-standard"]).on(self.worktree.path(), &self.index);
+        let output = call.output()?;
+        // Git only warns of a folder it cannot read, and would leave out the work in it.
+        if !output.is_success() || program::complaint(&output).contains("could not open directory") {
+            return Err(program::failed("ls-files".to_owned(), &output));
+        }
+        for path in output.whole("ls-files")?.split(|&byte| byte == 0).filter(|path| !path.is_empty()) {
+            match path.strip_suffix(b"/") {
+                Some(nested) => self.touched.nested.push(nested.to_vec()),
+                None => self.touched.present.push(path.to_vec()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds what git passes over in submodules: files in the folder of one that is not checked out, and a checkout of another
+    /// commit than the recorded one. Other changes inside a checked out submodule are not seen; git would have to run in it.
+    fn find_hidden(&mut self, onto: &CommitId) -> Result<(), GitError> {
+        if self.repository.read_blob(onto, ".gitmodules")?.is_none() {
+            return Ok(());
+        }
+        let entries = self.repository.entries(&self.repository.tree_of(onto)?)?;
+        for (path, _) in entries.into_iter().filter(|(_, entry)| entry.mode == Mode::Gitlink) {
+            let folder = self.worktree.path().join(path::file(&path));
+            let real = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
+            if real && is_checkout(&folder) {
+                self.touched.present.push(path);
+            } else if real && fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+                self.touched.nested.push(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies an index with its date, from which git knows which files may have changed in the tick in which it was written.
+pub(super) fn copy_index(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
+}
+
+fn is_checkout(folder: &Path) -> bool {
+    let git = folder.join(".git");
+    fs::symlink_metadata(&git).is_ok_and(|found| found.is_file()) || git.join("HEAD").is_file()
+}
+
+fn terminated(paths: &[Vec<u8>]) -> Vec<u8> {
+    paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect()
+}

@@ -1,0 +1,108 @@
+//! Checkpoints and the way back to them.
+use crate::git::{
+    Expected, GitError,
+    fixture::{Fixture, contents, write},
+};
+use std::{fs, os::unix::fs::symlink};
+
+#[test]
+fn a_rollback_brings_back_every_file_that_counts() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    let root = worktree.path();
+    write(root, "src/new.rs", "new\n");
+    write(root, "a.txt", "changed\n");
+    write(root, "target/out.o", "built\n");
+    fs::create_dir(root.join("before")).expect("a folder");
+    fixture.git_in(&root.join("before"), &["init", "-q"]);
+    write(root, "before/x", "x\n");
+    let all = || contents(root, &|name| name == ".git" || name.starts_with("target") || name.contains(".git/"));
+    let before = all();
+    let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+    assert_eq!(workspaces.checkpoint(&worktree).expect("a checkpoint"), point, "the same files, the same commit");
+
+    write(root, "src/new.rs", "other\n");
+    write(root, "src/deep/er/file", "untracked\n");
+    write(root, "target/out.o", "built again\n");
+    write(root, ".gitignore", "*.txt\n");
+    write(root, "hidden.txt", "ignored by the new rules\n");
+    fs::create_dir(root.join("empty")).expect("a folder");
+    fs::create_dir(root.join("after")).expect("a folder");
+    fixture.git_in(&root.join("after"), &["init", "-q"]);
+    write(root, "after/x", "x\n");
+    fs::remove_file(root.join("a.txt")).expect("it was there");
+    fs::create_dir(root.join("a.txt")).expect("a folder");
+    symlink("/etc", root.join("a.txt/etc")).expect("a link");
+    fs::remove_dir_all(root.join("src")).expect("it was there");
+    symlink(fixture.path("home"), root.join("src")).expect("a link");
+    let git = |args: &[&str]| drop(fixture.try_git_in(root, args));
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "mine"]);
+    git(&["reset", "-q", "--hard", "HEAD~0"]);
+    git(&["checkout", "-q", "--orphan", "x"]);
+
+    workspaces.rollback(&worktree, &point).expect("rolled back");
+    assert_eq!(all(), before);
+    assert_eq!(fs::read_to_string(root.join("target/out.o")).expect("a file"), "built again\n", "ignored files stay");
+    assert!(fixture.path("home/.gitconfig").exists(), "nothing behind a link is touched");
+    assert_eq!(fixture.git_in(root, &["rev-parse", "HEAD"]), base.0);
+    assert_eq!(fixture.git_in(root, &["status", "--porcelain"]), " M a.txt\n?? before/\n?? src/new.rs");
+    workspaces.rollback(&worktree, &point).expect("again is fine");
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn a_rollback_works_after_the_agent_broke_its_git() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+    write(worktree.path(), "new.txt", "n\n");
+    fs::remove_file(worktree.path().join(".git")).expect("it was there");
+    symlink(fixture.path("repo/.git"), worktree.path().join(".git")).expect("a link");
+    fs::remove_dir_all(worktree.admin()).expect("it was there");
+    workspaces.rollback(&worktree, &point).expect("rolled back");
+    assert!(!worktree.path().join("new.txt").exists());
+    assert_eq!(fixture.git_in(worktree.path(), &["status", "--porcelain"]), "");
+    assert!(fixture.path("repo/.git/HEAD").exists());
+}
+
+/// Two owners of one attempt: the one that came later has the worktree, the stale one is refused.
+#[test]
+fn a_stale_owner_is_fenced_off() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let stale = workspaces.make("one", &base).expect("it is made");
+    workspaces.checkpoint(&stale).expect("a checkpoint");
+    let owner = workspaces.open("one", &base).expect("it is found");
+    write(owner.path(), "new.txt", "n\n");
+    let second = workspaces.checkpoint(&owner).expect("a checkpoint");
+    write(owner.path(), "new.txt", "m\n");
+    assert!(matches!(workspaces.checkpoint(&stale), Err(GitError::RefMoved { .. })));
+    assert!(matches!(workspaces.finish(&stale, &base, Expected::Absent), Err(GitError::RefMoved { .. })));
+    workspaces.finish(&owner, &second, Expected::Absent).expect("it is finished");
+    assert_eq!(workspaces.repository().refs("refs/spinney").expect("git works"), [("refs/spinney/run-1/one/result".to_owned(), second)]);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_worktree_leads_git_nowhere() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+    fixture.write("a.txt", "the user's own\n");
+    fixture.write("untracked", "the user's own\n");
+    let users = || contents(&fixture.path("repo"), &|name| name.starts_with(".git/"));
+    let before = users();
+    fs::rename(worktree.path(), worktree.path().with_extension("moved")).expect("it is moved");
+    symlink(fixture.path("repo"), worktree.path()).expect("a link");
+    let gone = |done: Result<(), GitError>| assert!(matches!(done, Err(GitError::NoFiles { .. })), "{done:?}");
+    gone(workspaces.rollback(&worktree, &point));
+    gone(workspaces.checkpoint(&worktree).map(drop));
+    assert_eq!(users(), before);
+}

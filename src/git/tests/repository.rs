@@ -1,0 +1,100 @@
+//! Finding repositories and reading them.
+use crate::git::{CommitMeta, GitError, Head, Repository, TreePolicy, fixture::Fixture};
+use std::fs;
+
+#[test]
+fn a_repository_is_found_from_anywhere_in_a_checkout() {
+    let fixture = Fixture::new();
+    let base = fixture.git(&["rev-parse", "HEAD"]);
+    let linked = fixture.path("linked");
+    fixture.git(&["worktree", "add", "-q", "--detach", linked.to_str().expect("text")]);
+    fs::create_dir_all(linked.join("deep/er")).expect("a folder");
+    let main = fixture.open();
+    let inside = Repository::open(&fixture.path("repo/src"), &fixture.environment()).expect("it is a repository");
+    let other = Repository::open(&linked.join("deep/er"), &fixture.environment()).expect("it is a repository");
+    assert_eq!(inside.root(), fixture.path("repo"));
+    assert_eq!(other.root(), linked);
+    assert_eq!(other.common_dir(), fixture.path("repo/.git"));
+    assert_eq!([&main.id(), &inside.id()], [&other.id(), &other.id()]);
+    assert_eq!(main.head().expect("a head"), Head { commit: base.as_str().into(), branch: Some("refs/heads/main".to_owned()) });
+    assert_eq!(other.head().expect("a head"), Head { commit: base.as_str().into(), branch: None });
+}
+
+#[test]
+fn what_cannot_be_used_says_why() {
+    let fixture = Fixture::bare_of_commits(&[]);
+    let open = |name: &str| Repository::open(&fixture.path(name), &fixture.environment()).expect_err("it cannot be used");
+    assert!(matches!(fixture.open().head(), Err(GitError::Unborn { .. })));
+    assert!(open("home").to_string().contains("not a git repository"));
+    assert!(matches!(open("nowhere"), GitError::NotFound { .. }));
+    assert!(open("repo/.git").to_string().contains("inside a `.git` folder"));
+    fixture.git(&["init", "-q", "--bare", "../bare"]);
+    assert!(matches!(open("bare"), GitError::Bare { .. }));
+    let mut environment = fixture.environment();
+    environment.insert("PATH".to_owned(), fixture.path("home").display().to_string());
+    assert!(matches!(Repository::open(&fixture.path("repo"), &environment), Err(GitError::Program(_))));
+}
+
+#[test]
+fn revisions_files_and_differences_are_read() {
+    let fixture = Fixture::new();
+    let a = fixture.commit("a");
+    fixture.write("a.txt", "one\n2\nthree\n");
+    fixture.write("new file", "x");
+    let b = fixture.commit("b");
+    let repository = fixture.open();
+    assert_eq!(repository.resolve("main~1").expect("it is there"), a);
+    for rev in ["nothing", "--all", "HEAD:a.txt", ""] {
+        assert!(matches!(repository.resolve(rev), Err(GitError::NoSuchRevision { .. })), "{rev}");
+    }
+    assert_eq!(repository.read_blob(&a, "a.txt").expect("git works").as_deref(), Some(&b"one\ntwo\nthree\n"[..]));
+    assert_eq!(repository.read_blob(&a, "new file").expect("git works"), None);
+    assert_eq!(repository.read_blob(&a, "src").expect("git works"), None, "a folder is no file");
+    assert_eq!(repository.changed_paths(&a, &b).expect("git works"), ["a.txt", "new file"]);
+    let patch = repository.diff(&a, &b, false).expect("git works");
+    assert!(patch.contains("-two\n+2\n") && !patch.contains('\u{1b}'), "{patch}");
+    assert!(repository.diff(&a, &b, true).expect("git works").contains('\u{1b}'));
+    assert!(!fixture.path("repo/.git/stolen").exists());
+    assert!(repository.is_ancestor(&a, &b).expect("git works") && !repository.is_ancestor(&b, &a).expect("git works"));
+}
+
+/// What libgit2 cannot open is done by git alone, with the same results.
+#[test]
+fn repositories_that_libgit2_does_not_know_work_too() {
+    for init in [&["--object-format=sha256"][..], &["--ref-format=reftable"], &["--object-format=sha256", "--ref-format=reftable"]] {
+        let fixture = Fixture::bare_of_commits(init);
+        fixture.write("a.txt", "a\n");
+        let base = fixture.commit("base");
+        let repository = fixture.open();
+        assert!(repository.objects().is_none(), "{init:?}");
+        assert_eq!(repository.head().expect("a head").commit, base);
+        assert_eq!(repository.read_blob(&base, "a.txt").expect("git works").as_deref(), Some(&b"a\n"[..]));
+        let workspaces = fixture.workspaces();
+        let worktree = workspaces.make("one", &base).expect("it is made");
+        fs::write(worktree.path().join("b.txt"), "b\n").expect("a file");
+        assert_eq!(fixture.git_in(worktree.path(), &["status", "--porcelain"]), "?? b.txt");
+        let captured = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
+        assert_eq!(captured.paths, ["b.txt"]);
+        let commit = captured.commit.expect("something changed");
+        assert_eq!(fixture.git(&["show", &format!("{commit}:b.txt")]), "b");
+        let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+        fs::remove_dir_all(worktree.admin()).expect("it was there");
+        fs::remove_file(worktree.path().join(".git")).expect("it was there");
+        fs::remove_file(worktree.path().join("a.txt")).expect("it was there");
+        workspaces.rollback(&worktree, &point).expect("rolled back");
+        assert!(worktree.path().join("a.txt").exists());
+        workspaces.finish(&worktree, &commit, crate::git::Expected::Absent).expect("it is finished");
+        workspaces.remove(&worktree, crate::git::Content::Captured(&commit)).expect("it is removed");
+        fixture.git(&["fsck", "--strict"]);
+    }
+}
+
+#[test]
+fn the_callers_git_variables_do_not_get_through() {
+    let fixture = Fixture::new();
+    let repository = fixture.open();
+    let commit = repository
+        .commit_tree(&repository.tree_of(&repository.head().expect("a head").commit).expect("a tree"), &[], &CommitMeta::default())
+        .expect("a commit");
+    assert_eq!(fixture.git(&["show", "-s", "--format=%an %ae %cn", &commit.0]), "Ada ada@example.org Spinney");
+}

@@ -1,0 +1,389 @@
+//! The worktrees of one run: made, found again after a crash, removed.
+//!
+//! This is the seam behind which a worktree is provided: today a checkout of its own, as a linked git worktree or with a git
+//! folder of its own. All stand in one folder outside the
+//! repository, `SLUG/` with the files and `.engine/SLUG/` with what the engine keeps beside them, out of the agent's reach: its
+//! own index and a note of what the worktree is. Nothing is ever deleted because something failed.
+use super::{
+    error::GitError,
+    lock::Lock,
+    private,
+    refs::{Expected, ref_of},
+    register,
+    repository::Repository,
+    snapshot::copy_index,
+};
+use crate::event::{CommitId, RunId};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+/// Where the worktrees of a run are.
+#[derive(Debug, Clone)]
+pub struct Workspaces {
+    repository: Repository,
+    folder: PathBuf,
+    run: RunId,
+    isolation: Isolation,
+}
+
+/// How a worktree is kept apart from the user's repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// A linked git worktree: git in it shares branches, stash, configuration and hooks with the user's repository, so an
+    /// agent in it needs a sandbox in which that is read-only.
+    Linked,
+    /// A git folder of its own inside the worktree, which shares only objects, to read.
+    Private,
+}
+
+impl Isolation {
+    /// Returns the one word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Isolation::Linked => "linked",
+            Isolation::Private => "private",
+        }
+    }
+}
+
+/// A worktree an agent may work in.
+#[derive(Debug)]
+pub struct Worktree {
+    slug: String,
+    path: PathBuf,
+    base: CommitId,
+    admin: PathBuf,
+    state: PathBuf,
+    /// Where this owner last saw the checkpoint ref; it is moved from there and from nowhere else.
+    pub(super) checkpoint: Mutex<Option<CommitId>>,
+}
+
+/// What becomes of a worktree's content when it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// It is all in this commit, which a ref keeps; checked.
+    Captured(&'a CommitId),
+    /// It is given up.
+    Discard,
+}
+
+/// The engine's note of a worktree.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    base: CommitId,
+    admin: PathBuf,
+    /// Whether it was handed out; before that nobody worked in it.
+    ready: bool,
+}
+
+impl Worktree {
+    /// Returns its name.
+    pub fn slug(&self) -> &str {
+        &self.slug
+    }
+
+    /// Returns its top folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the commit it was made from.
+    pub fn base(&self) -> &CommitId {
+        &self.base
+    }
+
+    /// Returns the engine's index of it.
+    pub(super) fn index(&self) -> PathBuf {
+        self.state.join("index")
+    }
+
+    /// Returns where the engine keeps what belongs to it.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Returns its registration in the repository.
+    #[cfg(test)]
+    pub(super) fn admin(&self) -> &Path {
+        &self.admin
+    }
+}
+
+impl Workspaces {
+    /// Uses a folder of the user's cache for the worktrees of a run; makes it where it is missing.
+    ///
+    /// # Errors
+    /// `InsideRepository` where it is inside the checkout or the git folder: an agent's own search and build tools would
+    /// find it there.
+    pub fn new(repository: &Repository, folder: &Path, run: &RunId) -> Result<Workspaces, GitError> {
+        check_name(&run.0)?;
+        fs::create_dir_all(folder.join(".engine")).map_err(GitError::io("make", folder))?;
+        let folder = folder.canonicalize().map_err(GitError::io("find", folder))?;
+        if folder.starts_with(repository.root()) || folder.starts_with(repository.common_dir()) || folder.to_str().is_none_or(|path| path.contains('\n')) {
+            return Err(GitError::InsideRepository { folder });
+        }
+        Ok(Workspaces { repository: repository.clone(), folder, run: run.clone(), isolation: Isolation::Linked })
+    }
+
+    /// Makes worktrees with this isolation from now on; those that are there keep theirs.
+    #[must_use]
+    pub fn isolated(self, isolation: Isolation) -> Workspaces {
+        Workspaces { isolation, ..self }
+    }
+
+    /// Returns how the worktrees it makes are kept apart.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Returns the repository.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Returns the ref of this run that has a name for a worktree: `checkpoint`, `result`.
+    pub fn ref_name(&self, slug: &str, name: &str) -> String {
+        ref_of(&self.run, slug, name)
+    }
+
+    /// Makes a worktree of a commit.
+    ///
+    /// # Errors
+    /// `Occupied` where one of that name exists; it is opened, not made again.
+    pub fn make(&self, slug: &str, commit: &CommitId) -> Result<Worktree, GitError> {
+        check_name(slug)?;
+        let state = self.state(slug);
+        fs::create_dir_all(&state).map_err(GitError::io("make", &state))?;
+        let busy = || GitError::Occupied { slug: slug.to_owned(), reason: "it is being made" };
+        let _making = Lock::attempt(&state.join("lock"))?.ok_or_else(busy)?;
+        let path = self.folder.join(slug);
+        match self.note(slug) {
+            Some(note) if note.ready => return Err(GitError::Occupied { slug: slug.to_owned(), reason: "it exists" }),
+            // Whoever was making it died; nobody has worked in it.
+            Some(_) => self.delete(&path)?,
+            None if fs::symlink_metadata(&path).is_ok() => return Err(GitError::Occupied { slug: slug.to_owned(), reason: "something else is in its place" }),
+            None => {}
+        }
+        self.materialise(slug, commit)
+    }
+
+    /// Opens a worktree after a crash: the one that was made of `base`, with whatever was done in it; a new one where there is
+    /// none. One that was made of something else is moved aside, never deleted.
+    pub fn open(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
+        check_name(slug)?;
+        let (path, state) = (self.folder.join(slug), self.state(slug));
+        let present = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+        match self.note(slug) {
+            Some(note) if note.ready && note.base == *base && present => {
+                let admin = self.attached(slug, &note.admin, base)?;
+                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true })?;
+                let checkpoint = Mutex::new(self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?);
+                return Ok(Worktree { slug: slug.to_owned(), path, base: base.clone(), admin, state, checkpoint });
+            }
+            Some(note) if note.ready && present => self.set_aside(slug)?,
+            Some(note) if note.ready => {
+                register::forget(&self.repository, &path)?;
+                fs::remove_dir_all(&state).map_err(GitError::io("remove", state))?;
+            }
+            Some(_) | None => {}
+        }
+        self.make(slug, base)
+    }
+
+    /// Removes a worktree.
+    ///
+    /// # Errors
+    /// `NotCaptured` where its files are not what the commit holds, or no ref keeps the commit; then nothing is removed.
+    pub fn remove(&self, worktree: &Worktree, content: Content<'_>) -> Result<(), GitError> {
+        if let Content::Captured(commit) = content {
+            self.check_captured(worktree, commit)?;
+        }
+        self.discard(&worktree.slug)
+    }
+
+    /// Removes the worktree of a name, whatever is in it.
+    pub fn discard(&self, slug: &str) -> Result<(), GitError> {
+        check_name(slug)?;
+        self.delete(&self.folder.join(slug))?;
+        let state = self.state(slug);
+        fs::remove_dir_all(&state).map_err(GitError::io("remove", &state))?;
+        let base = self.ref_name(slug, "base");
+        self.repository.ref_at(&base)?.map_or(Ok(()), |at| self.repository.delete_ref(&base, &at))
+    }
+
+    /// Returns where the worktree of a name stands, or will stand.
+    pub fn path(&self, slug: &str) -> PathBuf {
+        self.folder.join(slug)
+    }
+
+    /// Returns the names of the worktrees there are, sorted.
+    pub fn slugs(&self) -> Result<Vec<String>, GitError> {
+        let folder = self.folder.join(".engine");
+        let entries = fs::read_dir(&folder).map_err(GitError::io("read", &folder))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| check_name(name).is_ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn materialise(&self, slug: &str, commit: &CommitId) -> Result<Worktree, GitError> {
+        let (path, state) = (self.folder.join(slug), self.state(slug));
+        self.repository.tree_of(commit)?;
+        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false })?;
+        fs::create_dir(&path).map_err(GitError::io("make", &path))?;
+        let admin = self.attach(slug, self.isolation, commit)?;
+        let worktree = Worktree { slug: slug.to_owned(), path, base: commit.clone(), admin: admin.clone(), state, checkpoint: Mutex::default() };
+        let _ = fs::remove_file(worktree.index());
+        self.check_out(&worktree, commit)?;
+        self.show(&worktree, &worktree.index())?;
+        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true })?;
+        let seen = self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?;
+        Ok(Worktree { checkpoint: Mutex::new(seen), ..worktree })
+    }
+
+    /// Makes the tracked files those of a commit, with the engine's index.
+    pub(super) fn check_out(&self, worktree: &Worktree, commit: &CommitId) -> Result<(), GitError> {
+        let call = self.repository.git(["read-tree", "--reset", "-u"]).arg(&commit.0).on(&worktree.path, &worktree.index());
+        call.bytes().map(|_| ())
+    }
+
+    /// Gives the agent's own git an index and a HEAD that fit the base, so that its `git status` shows its own changes.
+    pub(super) fn present(&self, worktree: &Worktree) -> Result<(), GitError> {
+        let copy = tempfile::NamedTempFile::new_in(&worktree.state).map_err(GitError::io("make a file in", &worktree.state))?.into_temp_path();
+        copy_index(&worktree.index(), &copy).map_err(GitError::io("read", worktree.index()))?;
+        self.repository.git(["read-tree", "-i", "-m"]).arg(&worktree.base.0).on(&worktree.path, &copy).bytes()?;
+        self.show(worktree, &copy)
+    }
+
+    /// Gives the agent's own git a HEAD at the base, and an index that is at the base.
+    fn show(&self, worktree: &Worktree, of_base: &Path) -> Result<(), GitError> {
+        if self.attached(&worktree.slug, &worktree.admin, &worktree.base)? != worktree.admin {
+            return Err(GitError::Occupied { slug: worktree.slug.clone(), reason: "another worktree has taken its registration" });
+        }
+        let index = worktree.admin.join("index");
+        register::clear(&worktree.admin.join("index.lock"))?;
+        register::clear(&index)?;
+        copy_index(of_base, &index).map_err(GitError::io("write", index))?;
+        register::set_head(&self.repository, &worktree.admin, &worktree.base)
+    }
+
+    /// Gives a worktree's folder what git needs to work in it, and returns where that is.
+    fn attach(&self, slug: &str, isolation: Isolation, base: &CommitId) -> Result<PathBuf, GitError> {
+        let path = self.folder.join(slug);
+        match isolation {
+            Isolation::Linked => register::register(&self.repository, &path, &format!("spinney-{}-{slug}", self.run), base),
+            Isolation::Private => {
+                // Nothing else keeps the base while the worktree is there: the user may drop it from every branch.
+                self.repository.set_ref(&self.ref_name(slug, "base"), base, Expected::Any)?;
+                private::make(&self.repository, &path, &self.state(slug), base)
+            }
+        }
+    }
+
+    /// Mends what an agent, or a crash, has broken of it.
+    fn attached(&self, slug: &str, admin: &Path, base: &CommitId) -> Result<PathBuf, GitError> {
+        let path = self.folder.join(slug);
+        if admin == path.join(".git") {
+            return if private::is_whole(&self.repository, admin) { Ok(admin.to_owned()) } else { self.attach(slug, Isolation::Private, base) };
+        }
+        let admin = if register::is_registered(admin, &path) { admin.to_owned() } else { self.attach(slug, Isolation::Linked, base)? };
+        register::link(&path, &admin)?;
+        Ok(admin)
+    }
+
+    fn check_captured(&self, worktree: &Worktree, commit: &CommitId) -> Result<(), GitError> {
+        let not = |reason: String| GitError::NotCaptured { slug: worktree.slug.clone(), reason };
+        let snapshot = self.snapshot(worktree, commit)?;
+        if let Some(nested) = snapshot.nested.first() {
+            return Err(not(format!("`{}` is a repository of its own, which no commit holds", super::path::quote(nested))));
+        }
+        let changes = self.repository.changes(&self.repository.tree_of(commit)?, &snapshot.tree)?;
+        if let Some(change) = changes.first() {
+            return Err(not(format!("{} of its paths are not as in {commit}, among them `{}`", changes.len(), change.path)));
+        }
+        if self.repository.is_kept(commit)? { Ok(()) } else { Err(not(format!("no ref keeps {commit}"))) }
+    }
+
+    /// Removes a worktree's registration and its folder, which must be one of this run's.
+    fn delete(&self, path: &Path) -> Result<(), GitError> {
+        register::forget(&self.repository, path)?;
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() && path.parent() == Some(&self.folder) => remove_all(path),
+            Ok(_) => Err(GitError::Occupied { slug: path.display().to_string(), reason: "it is not a folder" }),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn set_aside(&self, slug: &str) -> Result<(), GitError> {
+        let path = self.folder.join(slug);
+        register::forget(&self.repository, &path)?;
+        let aside = tempfile::Builder::new()
+            .prefix(&format!(".aside-{slug}-"))
+            .tempdir_in(self.folder.join(".engine"))
+            .map_err(GitError::io("make a folder in", &self.folder))?;
+        let aside = aside.keep();
+        fs::rename(&path, aside.join("files")).map_err(GitError::io("move aside", path))?;
+        fs::rename(self.state(slug), aside.join("state")).map_err(GitError::io("move aside", self.state(slug)))
+    }
+
+    fn state(&self, slug: &str) -> PathBuf {
+        self.folder.join(".engine").join(slug)
+    }
+
+    fn note(&self, slug: &str) -> Option<Note> {
+        serde_json::from_slice(&fs::read(self.state(slug).join("note.json")).ok()?).ok()
+    }
+
+    fn write_note(&self, slug: &str, note: &Note) -> Result<(), GitError> {
+        let file = self.state(slug).join("note.json");
+        let text = serde_json::to_vec(note).map_err(|error| GitError::io("write", &file)(error.into()))?;
+        register::replace(&file, &text)
+    }
+}
+
+/// Removes a folder with all that is in it; folders that were made read-only, as package caches are, are opened first.
+fn remove_all(path: &Path) -> Result<(), GitError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            open_folders(path)?;
+            fs::remove_dir_all(path)
+        }
+        result => result,
+    }
+    .map_err(GitError::io("remove", path))
+}
+
+/// Gives the owner all rights to a folder and to those in it, without following links.
+pub(super) fn open_folders(top: &Path) -> Result<(), GitError> {
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let rights = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+        fs::set_permissions(&folder, rights).map_err(GitError::io("open", &folder))?;
+        for entry in fs::read_dir(&folder).map_err(GitError::io("read", &folder))? {
+            let entry = entry.map_err(GitError::io("read", &folder))?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Accepts what can be a folder's name everywhere and a part of a ref's.
+fn check_name(name: &str) -> Result<(), GitError> {
+    let bad = |reason| Err(GitError::BadName { name: name.to_owned(), reason });
+    if name.is_empty() || name.len() > 100 {
+        return bad("it must have 1 to 100 characters");
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte)) {
+        return bad("it may hold `a` to `z`, digits, `.`, `_` and `-`");
+    }
+    if name.starts_with(['.', '-']) || name.ends_with('.') || name.contains("..") || name.rsplit('.').next() == Some("lock") {
+        return bad("git refuses it in a ref");
+    }
+    Ok(())
+}

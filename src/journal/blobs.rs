@@ -1,0 +1,154 @@
+//! Content that is too large for a record: files named by the hash of what is in them.
+//!
+//! A blob is written once, under its name only when it is whole, and never changed. It survives the death of the process;
+//! it is not synced, so that after a loss of power one may be missing or cut: reading checks the hash and says so, and
+//! putting the same content again mends it.
+use crate::event::BlobId;
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// The blobs of one run: `blobs/ab/cdef…` in its folder.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    dir: PathBuf,
+}
+
+/// Why a blob could not be kept or given.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// There is no such blob.
+    #[error("find blob {id} in {}", .dir.display())]
+    Missing {
+        /// The blob.
+        id: BlobId,
+        /// Where it was looked for.
+        dir: PathBuf,
+    },
+    /// The file's content is not what its name says.
+    #[error("read blob {id}: {} is damaged: its content has another hash", .path.display())]
+    Damaged {
+        /// The blob.
+        id: BlobId,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The name is not one that a blob can have.
+    #[error("read blob `{id}`: a blob's name is 64 hexadecimal digits")]
+    BadName {
+        /// The name.
+        id: BlobId,
+    },
+    /// Anything of the system's.
+    #[error("use blob {id} at {}", .path.display())]
+    Io {
+        /// The blob.
+        id: BlobId,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl Blobs {
+    /// Uses the `blobs` folder in the run's folder `dir`; it is made when the first blob is put.
+    pub fn new(dir: &Path) -> Blobs {
+        Blobs { dir: dir.join("blobs") }
+    }
+
+    /// Keeps `content` and returns its name; content that is there already is not written again.
+    ///
+    /// # Errors
+    /// `BlobError::Io`.
+    pub fn put(&self, content: &[u8]) -> Result<BlobId, BlobError> {
+        let id = BlobId::of(content);
+        let path = self.path(&id)?;
+        // What is there is compared and not trusted: a cut file would otherwise stay cut for ever.
+        if fs::read(&path).is_ok_and(|kept| kept == content) {
+            return Ok(id);
+        }
+        match write(&path, content) {
+            Ok(()) => Ok(id),
+            Err(source) => Err(BlobError::Io { id, path, source }),
+        }
+    }
+
+    /// Returns a blob's content, checked against its name.
+    ///
+    /// # Errors
+    /// All of `BlobError`.
+    pub fn get(&self, id: &BlobId) -> Result<Vec<u8>, BlobError> {
+        let path = self.path(id)?;
+        let content = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => BlobError::Missing { id: id.clone(), dir: self.dir.clone() },
+            _ => BlobError::Io { id: id.clone(), path: path.clone(), source },
+        })?;
+        if BlobId::of(&content) == *id { Ok(content) } else { Err(BlobError::Damaged { id: id.clone(), path }) }
+    }
+
+    /// Returns where a blob stands. Names come from journals, so one that is not a hash is refused before it is a path.
+    fn path(&self, id: &BlobId) -> Result<PathBuf, BlobError> {
+        let is_hash = id.0.len() == 64 && id.0.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if is_hash { Ok(self.dir.join(&id.0[..2]).join(&id.0[2..])) } else { Err(BlobError::BadName { id: id.clone() }) }
+    }
+}
+
+/// Writes a file so that it is there whole or not at all.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let dir = path.parent().expect("a blob's path has its two-letter folder");
+    fs::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_any_content_once_under_its_hash() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::new(dir.path());
+        for content in [&b""[..], b"text", &[0, 255, 10, 13], &vec![7; 300_000]] {
+            let id = blobs.put(content).unwrap();
+            assert_eq!(id, BlobId::of(content));
+            assert_eq!(blobs.put(content).unwrap(), id);
+            assert_eq!(blobs.get(&id).unwrap(), content);
+        }
+        let id = BlobId::of(b"text");
+        let folder = dir.path().join("blobs").join(&id.0[..2]);
+        let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(names, [&id.0[2..]], "no temporary file stays behind");
+    }
+
+    #[test]
+    fn a_damaged_blob_is_named_and_mended_by_putting_it_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::new(dir.path());
+        let id = blobs.put(b"whole").unwrap();
+        let path = dir.path().join("blobs").join(&id.0[..2]).join(&id.0[2..]);
+        for damage in ["", "whol", "Whole"] {
+            fs::write(&path, damage).unwrap();
+            assert!(matches!(blobs.get(&id), Err(BlobError::Damaged { id: named, path: at }) if named == id && at == path));
+            blobs.put(b"whole").unwrap();
+            assert_eq!(blobs.get(&id).unwrap(), b"whole");
+        }
+    }
+
+    #[test]
+    fn a_name_is_never_a_way_out_of_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("secret"), "s").unwrap();
+        let blobs = Blobs::new(dir.path());
+        let upper = BlobId::of(b"x").0.to_uppercase();
+        for name in ["", "../secret", "aa/../../secret", "/etc/passwd", "é", &"é".repeat(32), &upper, &"a".repeat(65)] {
+            assert!(matches!(blobs.get(&BlobId::from(name)), Err(BlobError::BadName { .. })), "{name}");
+        }
+        assert!(matches!(blobs.get(&BlobId::of(b"never put")), Err(BlobError::Missing { .. })));
+    }
+}

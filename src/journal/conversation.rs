@@ -1,0 +1,366 @@
+//! One agent's conversation as a fold over its events, and what follows from it.
+//!
+//! The same `apply` builds it live and on resume, so a request after a crash is byte-equal to what it would have been.
+//! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
+use crate::{
+    event::{Brief, Event, Recovery, Why},
+    message::{Block, Message, Reply, Role, StopReason, ToolCall, ToolResult, Usage},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A conversation so far. Invariant: messages alternate in role, the first one the user's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conversation {
+    brief: Option<Arc<Brief>>,
+    messages: Vec<Arc<Message>>,
+    calls: Vec<Call>,
+    last: Option<Last>,
+    model: Option<String>,
+    spent: Spent,
+    tally: Tally,
+    sizing: Sizing,
+    last_stop: Option<String>,
+}
+
+/// One call of the last reply on its way to its result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The call as the model made it.
+    pub call: ToolCall,
+    /// Whether it was cut by an output limit; such a call is never run.
+    pub cut: bool,
+    /// Set when its effect may have begun.
+    pub started: Option<Started>,
+    result: Option<(ToolResult, Vec<String>)>,
+}
+
+/// What was recorded before a call's effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Started {
+    /// The input as hooks left it, where they changed it.
+    pub input: Option<Value>,
+    /// How to recover.
+    pub recovery: Recovery,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Last {
+    stop: StopReason,
+    text: String,
+    empty: bool,
+}
+
+/// What a conversation has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spent {
+    /// Model calls.
+    pub turns: u32,
+    /// Tool calls answered.
+    pub calls: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// Dollars of the replies whose price is known.
+    pub usd: f64,
+    /// Whether some reply's price is unknown.
+    pub unpriced: bool,
+}
+
+impl Spent {
+    /// Returns what was used beyond `earlier`, an earlier state of the same account.
+    #[must_use]
+    pub fn since(&self, earlier: &Spent) -> Spent {
+        Spent {
+            turns: self.turns - earlier.turns,
+            calls: self.calls - earlier.calls,
+            usage: Usage {
+                input: self.usage.input - earlier.usage.input,
+                output: self.usage.output - earlier.usage.output,
+                cache_read: self.usage.cache_read - earlier.usage.cache_read,
+                cache_write: self.usage.cache_write - earlier.usage.cache_write,
+            },
+            usd: self.usd - earlier.usd,
+            unpriced: self.unpriced,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        self.turns += other.turns;
+        self.calls += other.calls;
+        self.usage += other.usage;
+        self.usd += other.usd;
+        self.unpriced |= other.unpriced;
+    }
+}
+
+/// How often the engine had to speak since the last good answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Empty or cut replies in a row.
+    pub continues: u32,
+    /// Red checks so far.
+    pub reds: u32,
+    /// Answers that did not fit their schema so far.
+    pub misfits: u32,
+    /// Blocks by Stop hooks in a row.
+    pub stops: u32,
+    /// How often in a row the same calls were made with the same inputs.
+    pub repeats: u32,
+    signature: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sizing {
+    /// Prompt tokens the provider counted for the last request.
+    counted: u64,
+    /// Bytes of that request's messages.
+    counted_bytes: u64,
+}
+
+/// What follows from a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// It was never begun.
+    Brief,
+    /// Ask the model.
+    Ask,
+    /// Answer the calls of the last reply that have no result.
+    Act,
+    /// The model has stopped: judge how.
+    End(Ending),
+}
+
+/// How a model's turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// As it should.
+    Done {
+        /// The last reply's text.
+        text: String,
+    },
+    /// With nothing said.
+    Empty,
+    /// Cut at the output limit.
+    Cut,
+    /// Cut because the window is full.
+    WindowFull,
+    /// The model declined.
+    Refused {
+        /// The provider's category.
+        category: String,
+    },
+    /// For a reason this program does not know.
+    Unknown {
+        /// The provider's word.
+        word: String,
+    },
+}
+
+impl Conversation {
+    /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::AgentBriefed { brief, .. } => {
+                self.push(brief.message.clone());
+                self.brief = Some(Arc::new(brief.clone()));
+            }
+            Event::MessageAdded { message, why, .. } => {
+                self.count(*why);
+                if *why == Why::StopHook {
+                    self.last_stop = Some(message.text());
+                }
+                self.push(message.clone());
+            }
+            Event::OrchestratorWoken { message, .. } => self.push(message.clone()),
+            Event::ModelReplied { reply, .. } => self.replied(reply),
+            Event::ToolStarted { call, input, recovery, .. } => {
+                if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == *call) {
+                    open.started = Some(Started { input: input.clone(), recovery: recovery.clone() });
+                }
+            }
+            Event::ToolFinished { result, context, .. } => self.finished(result, context),
+            Event::Compacted { cut, messages, .. } => {
+                let cut = (*cut).min(self.messages.len());
+                self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
+                self.sizing = Sizing::default();
+            }
+            Event::RunStarted(_)
+            | Event::RunResumed { .. }
+            | Event::ConditionEvaluated { .. }
+            | Event::ItemsAdded { .. }
+            | Event::StepStarted { .. }
+            | Event::WorkspaceMade { .. }
+            | Event::HookRan { .. }
+            | Event::VerifyRan { .. }
+            | Event::WorkCaptured { .. }
+            | Event::MergeAdvanced { .. }
+            | Event::QuestionAsked { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::RetryScheduled { .. }
+            | Event::TimerFired { .. }
+            | Event::OrchestratorRested { .. }
+            | Event::LimitReached { .. }
+            | Event::StepFinished { .. }
+            | Event::BranchIntended { .. }
+            | Event::BranchMade { .. }
+            | Event::RunFinished { .. } => {}
+        }
+    }
+
+    /// Returns what comes next.
+    pub fn next(&self) -> Next {
+        if self.brief.is_none() {
+            return Next::Brief;
+        }
+        let halted = self.last.as_ref().is_some_and(|last| matches!(last.stop, StopReason::Refusal { .. } | StopReason::Unknown(_)));
+        if !self.calls.is_empty() && !halted {
+            return Next::Act;
+        }
+        let Some(last) = &self.last else { return Next::Ask };
+        let ending = match &last.stop {
+            StopReason::PauseTurn => return Next::Ask,
+            StopReason::Refusal { category } => Ending::Refused { category: category.clone() },
+            StopReason::Unknown(word) => Ending::Unknown { word: word.clone() },
+            StopReason::MaxTokens => Ending::Cut,
+            StopReason::WindowExceeded => Ending::WindowFull,
+            StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse if last.empty => Ending::Empty,
+            StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => Ending::Done { text: last.text.clone() },
+        };
+        Next::End(ending)
+    }
+
+    /// Returns what is frozen for it, once it is briefed.
+    pub fn brief(&self) -> Option<&Arc<Brief>> {
+        self.brief.as_ref()
+    }
+
+    /// Returns the messages as they are sent.
+    pub fn messages(&self) -> &[Arc<Message>] {
+        &self.messages
+    }
+
+    /// Returns the calls of the last reply that have no result yet.
+    pub fn open_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| call.result.is_none())
+    }
+
+    /// Returns the model that answers this conversation, once one has.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Returns what it has used.
+    pub fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// Returns how often the engine had to speak.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Returns why a Stop hook last kept the agent going.
+    pub fn last_stop_reason(&self) -> Option<&str> {
+        self.last_stop.as_deref()
+    }
+
+    /// Returns an estimate of the next prompt in tokens: what the provider counted last, and 1 token for 3.2 bytes of
+    /// what came after (current tokenizers of code), the brief included.
+    pub fn estimated_prompt(&self) -> u64 {
+        let fixed = self.brief.as_ref().map_or(0, |brief| brief.system.len() + brief.tools.iter().map(|tool| tool.description.len() + 400).sum::<usize>());
+        let messages = self.message_bytes();
+        if self.sizing.counted > 0 { self.sizing.counted + tokens(messages.saturating_sub(self.sizing.counted_bytes)) } else { tokens(fixed as u64 + messages) }
+    }
+
+    fn message_bytes(&self) -> u64 {
+        self.messages.iter().map(|message| message.bytes() as u64 + 32).sum()
+    }
+
+    fn count(&mut self, why: Why) {
+        match why {
+            Why::VerifyRed => self.tally.reds += 1,
+            Why::SchemaMismatch => self.tally.misfits += 1,
+            Why::Continue => self.tally.continues += 1,
+            Why::StopHook => self.tally.stops += 1,
+            Why::NextTask => self.tally = Tally::default(),
+        }
+    }
+
+    /// Appends a message; two of one role in a row become one, since protocols want them to alternate.
+    fn push(&mut self, message: Message) {
+        if message.role == Role::User {
+            self.last = None;
+        }
+        match self.messages.last_mut() {
+            Some(last) if last.role == message.role => {
+                let mut blocks: Vec<Block> = last.blocks.clone();
+                blocks.extend(message.blocks);
+                *last = Arc::new(Message { role: message.role, blocks });
+            }
+            _ => self.messages.push(Arc::new(message)),
+        }
+    }
+
+    fn replied(&mut self, reply: &Reply) {
+        self.sizing = Sizing { counted: reply.usage.prompt(), counted_bytes: self.message_bytes() };
+        self.spent.turns += 1;
+        self.spent.usage += reply.usage;
+        self.spent.usd += reply.usd.unwrap_or(0.0);
+        self.spent.unpriced |= reply.usd.is_none();
+        let text = reply.text();
+        self.model = Some(reply.model.clone());
+        self.last = Some(Last { stop: reply.stop.clone(), empty: text.trim().is_empty(), text });
+        let limited = matches!(reply.stop, StopReason::MaxTokens | StopReason::WindowExceeded);
+        let last_is_call =
+            reply.message().and_then(|message| message.blocks.last().map(|block| matches!(block.view(), crate::message::View::ToolCall(_)))).unwrap_or(false);
+        let count = reply.calls().count();
+        self.calls = reply
+            .calls()
+            .enumerate()
+            .map(|(at, call)| Call { call: call.clone(), cut: limited && last_is_call && at + 1 == count, started: None, result: None })
+            .collect();
+        self.count_repeats();
+        if !self.calls.is_empty() {
+            self.tally.continues = 0;
+        }
+        if let Some(message) = reply.message() {
+            self.push(message);
+        }
+    }
+
+    fn count_repeats(&mut self) {
+        use std::hash::{Hash as _, Hasher as _};
+        if self.calls.is_empty() {
+            self.tally.repeats = 0;
+            self.tally.signature = 0;
+            return;
+        }
+        // Only compared within one process and one conversation, so the hasher need not be stable across versions.
+        let mut hasher = std::hash::DefaultHasher::new();
+        for call in &self.calls {
+            (&call.call.name, call.call.input.to_string()).hash(&mut hasher);
+        }
+        let signature = hasher.finish();
+        self.tally.repeats = if signature == self.tally.signature { self.tally.repeats + 1 } else { 1 };
+        self.tally.signature = signature;
+    }
+
+    fn finished(&mut self, result: &ToolResult, context: &[String]) {
+        if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == result.call) {
+            open.result = Some((result.clone(), context.to_vec()));
+            self.spent.calls += 1;
+        }
+        if self.calls.iter().all(|call| call.result.is_some()) {
+            let (results, contexts): (Vec<ToolResult>, Vec<Vec<String>>) = std::mem::take(&mut self.calls).into_iter().filter_map(|call| call.result).unzip();
+            let context = contexts.concat().join("\n\n");
+            self.push(Message::results(&results, (!context.is_empty()).then_some(context.as_str())));
+        }
+    }
+}
+
+/// Estimates tokens: 3.2 bytes each, rounded up.
+fn tokens(bytes: u64) -> u64 {
+    (bytes * 10).div_ceil(32)
+}

@@ -1,0 +1,101 @@
+//! What may follow what: an event that cannot have happened is refused before it is stored.
+use super::{Call, Next, Phase, RunState, Todo};
+use crate::event::{Event, Item, NodeId, Outcome, StepId};
+use std::collections::HashSet;
+
+impl RunState {
+    pub(super) fn objection(&self, event: &Event) -> Option<&'static str> {
+        let no = |legal: bool, why: &'static str| if legal { None } else { Some(why) };
+        match event {
+            Event::RunStarted(_) | Event::RunResumed { .. } | Event::LimitReached { .. } => None,
+            Event::ConditionEvaluated { node, .. } => no(self.todo.get(node) == Some(&Todo::Evaluate), "the node waits for no condition"),
+            Event::ItemsAdded { step, items, by, .. } => self.items_objection(step, items, by),
+            Event::StepStarted { node, attempt } => no(
+                self.nodes.get(node).is_some_and(|state| state.phase == Phase::Ready && state.attempts + 1 == *attempt),
+                "the node is not ready for this attempt",
+            ),
+            Event::WorkspaceMade { node, .. }
+            | Event::VerifyRan { node, .. }
+            | Event::WorkCaptured { node, .. }
+            | Event::MergeAdvanced { node, .. }
+            | Event::HookRan { node, .. }
+            | Event::QuestionAsked { node, .. }
+            | Event::QuestionAnswered { node, .. } => no(self.is_active(node), "the node is not running"),
+            Event::AgentBriefed { node, .. } => {
+                let fresh = self.nodes.get(node).is_none_or(|state| state.conversation.brief().is_none());
+                no(fresh && (self.is_active(node) || self.is_orchestrator(node)), "the agent is briefed already, or its node is not running")
+            }
+            Event::MessageAdded { node, .. } => {
+                no(self.is_active(node) && self.next(node).is_some_and(|next| matches!(next, Next::End(_))), "the agent has not stopped")
+            }
+            Event::ModelReplied { node, .. } => no(self.is_active(node) && self.next(node) == Some(Next::Ask), "nothing was asked of the model"),
+            Event::ToolStarted { node, call, .. } => no(
+                self.is_active(node) && self.open_call(node, call).is_some_and(|open| open.started.is_none()),
+                "no such call is open, or it was started already",
+            ),
+            Event::ToolFinished { node, result, .. } => no(self.is_active(node) && self.open_call(node, &result.call).is_some(), "no such call is open"),
+            Event::Compacted { node, cut, .. } => {
+                no(self.is_active(node) && self.nodes.get(node).is_some_and(|state| *cut <= state.conversation.messages().len()), "there is less to compact")
+            }
+            Event::RetryScheduled { node, .. } => no(self.may_retry(node), "the node cannot be tried again"),
+            Event::TimerFired { node } => no(self.timers.contains_key(node), "the node waits for no time"),
+            Event::OrchestratorWoken { node, .. } => {
+                no(self.is_orchestrator(node) && !self.watch.is_awake() && !self.watch.is_broken(), "the orchestrator cannot be woken")
+            }
+            Event::OrchestratorRested { node, .. } => no(self.is_orchestrator(node) && self.watch.is_awake(), "the orchestrator is not awake"),
+            Event::StepFinished { node, outcome } => self.end_objection(node, outcome),
+            Event::BranchIntended { .. } => no(self.open_steps == 0 && self.branch.is_none(), "the run has open steps, or a branch"),
+            Event::BranchMade { name, commit } => {
+                no(self.branch.as_ref().is_some_and(|branch| branch.name == *name && branch.commit == *commit), "another branch was intended")
+            }
+            Event::RunFinished { .. } => no(self.open_steps == 0 && self.running.is_empty(), "the run has open steps"),
+        }
+    }
+
+    fn items_objection(&self, step: &StepId, items: &[Item], by: &NodeId) -> Option<&'static str> {
+        let node = NodeId::step(step);
+        let first = *by == node;
+        let fan = self.fans.get(step);
+        if self.plan.step(step).is_none_or(|step| step.for_each.is_none()) || self.outcome(&node).is_some() {
+            return Some("the step takes no items");
+        }
+        if first && self.todo.get(&node) != Some(&Todo::Expand) || !first && (fan.is_none() || !self.is_orchestrator(by)) {
+            return Some("the step does not wait for these items");
+        }
+        let mut keys: HashSet<&str> = fan.map(|fan| fan.keys.iter().map(String::as_str).collect()).unwrap_or_default();
+        if !items.iter().all(|item| keys.insert(&item.key)) {
+            return Some("an item's key is taken");
+        }
+        if !items.iter().flat_map(|item| &item.needs).all(|need| keys.contains(need.as_str())) {
+            return Some("an item needs an unknown one");
+        }
+        None
+    }
+
+    fn end_objection(&self, node: &NodeId, outcome: &Outcome) -> Option<&'static str> {
+        let Some(state) = self.nodes.get(node) else { return Some("there is no such node") };
+        if state.phase == Phase::Ended || node.helper.is_some() {
+            return Some("the node has ended");
+        }
+        if self.fans.get(&node.step).is_some_and(|fan| node.item.is_none() && fan.open > 0) {
+            return Some("the step has open items");
+        }
+        let waited = self.todo.contains_key(node) || matches!(state.phase, Phase::Retrying | Phase::Ready);
+        let legal = self.running.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
+        if legal { None } else { Some("the node was never begun") }
+    }
+
+    fn may_retry(&self, node: &NodeId) -> bool {
+        let ended_item =
+            node.item.is_some() && self.outcome(node).is_some_and(|outcome| outcome.failure().is_some()) && self.outcome(&NodeId::step(&node.step)).is_none();
+        self.running.contains(node) || ended_item
+    }
+
+    fn next(&self, node: &NodeId) -> Option<Next> {
+        Some(self.nodes.get(node)?.conversation.next())
+    }
+
+    fn open_call(&self, node: &NodeId, call: &str) -> Option<&Call> {
+        self.nodes.get(node)?.conversation.open_calls().find(|open| open.call.id == call)
+    }
+}

@@ -1,0 +1,24 @@
+//! The log of one run, the state that is its fold, and the one writer.
+//!
+//! An event is checked, stored and folded before anybody acts on it. [`RunState`] is the only account of a run: live run,
+//! resume, screens and tests all get it from the same `apply`, which refuses what cannot have happened. The journal never
+//! decides anything.
+mod blobs;
+mod conversation;
+mod fold;
+mod folder;
+mod lease;
+mod legal;
+mod state;
+mod store;
+mod watch;
+mod writer;
+
+pub use blobs::{BlobError, Blobs};
+pub use conversation::{Call, Conversation, Ending, Next, Spent, Started, Tally};
+pub use folder::{RunDir, RunDirError};
+pub use lease::{Lease, LeaseError};
+pub use state::{Branch, Fan, IllegalEvent, NodeState, Phase, RunState, Todo, Workspace};
+pub use store::{SqliteStore, Store, StoreError, read};
+pub use watch::{Reason, Watch};
+pub use writer::{Closed, Journal, JournalError, Recorder, Report};

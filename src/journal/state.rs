@@ -1,0 +1,340 @@
+//! The state of a run: what a prefix of its log says. Pure.
+//!
+//! What may follow what stands in `legal`, what an event changes in `fold`.
+//!
+//! It keeps counters of unmet needs and the changed frontier (`todo`, `ready`), so that deciding what comes next looks at
+//! what an event touched and not at the whole graph.
+use super::{Conversation, Spent, Watch};
+use crate::{
+    clock::Timestamp,
+    event::{CommitId, Event, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SkipCause, StepId},
+    plan::Plan,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// The state of one run.
+#[derive(Debug, Clone)]
+pub struct RunState {
+    pub(super) plan: Arc<Plan>,
+    pub(super) next_seq: u64,
+    pub(super) started: Option<RunStarted>,
+    pub(super) nodes: HashMap<NodeId, NodeState>,
+    pub(super) fans: HashMap<StepId, Fan>,
+    pub(super) helpers: HashMap<NodeId, BTreeSet<String>>,
+    pub(super) todo: BTreeMap<NodeId, Todo>,
+    pub(super) ready: BTreeMap<Place, NodeId>,
+    pub(super) running: BTreeSet<NodeId>,
+    pub(super) timers: BTreeMap<NodeId, Timestamp>,
+    pub(super) open_steps: usize,
+    pub(super) watch: Watch,
+    pub(super) spent: Spent,
+    pub(super) limit: Option<Limit>,
+    pub(super) branch: Option<Branch>,
+    pub(super) finished: Option<Outcome>,
+}
+
+/// The state of one node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeState {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Attempts begun.
+    pub attempts: u32,
+    /// When the present attempt began.
+    pub began: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// The item, where it is one.
+    pub item: Option<Item>,
+    /// Where the present attempt works.
+    pub workspace: Option<Workspace>,
+    /// Its agent's conversation in the present attempt.
+    pub conversation: Conversation,
+    /// What all its attempts have used.
+    pub spent: Spent,
+    /// The commit of its work and the paths that differ, once captured.
+    pub captured: Option<(CommitId, Vec<String>)>,
+    /// What its merge did so far.
+    pub merged: Vec<MergeProgress>,
+    /// The question it waits with: the call's id and the text.
+    pub question: Option<(String, String)>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Its place among all nodes.
+    pub(super) place: Place,
+    pub(super) unmet: usize,
+    pub(super) condition: Option<bool>,
+}
+
+/// A step's place in the plan's order, and an item's in its list, from 1.
+pub(super) type Place = (usize, usize);
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// For its needs, or for a decision.
+    #[default]
+    Waiting,
+    /// For a slot.
+    Ready,
+    /// Begun and not ended.
+    Running,
+    /// For the time of its retry.
+    Retrying,
+    /// Ended.
+    Ended,
+}
+
+/// Where an attempt works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The commit it started from.
+    pub base: CommitId,
+    /// How it is kept apart.
+    pub isolation: String,
+    /// Where it stands.
+    pub path: String,
+}
+
+/// What a node waits for that is not a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Todo {
+    /// Its `if`.
+    Evaluate,
+    /// The items of its `for_each`.
+    Expand,
+    /// All its items have ended.
+    Join,
+    /// It will never start.
+    Skip(SkipCause),
+}
+
+/// The items of a `for_each`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fan {
+    /// Keys in the order of the list, added ones last.
+    pub keys: Vec<String>,
+    /// Items that have not ended.
+    pub open: usize,
+    /// How many may run at the same time.
+    pub max_parallel: Option<u32>,
+    /// How many have begun and not ended.
+    pub running: u32,
+    pub(super) waiting_for: HashMap<String, Vec<String>>,
+}
+
+/// The branch a run leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Its full ref name.
+    pub name: String,
+    /// Where it stands.
+    pub commit: CommitId,
+    /// Whether it was made, or only intended so far.
+    pub made: bool,
+}
+
+/// An event that cannot follow what was recorded before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record {seq} cannot follow what was recorded before it: {why} ({event})")]
+pub struct IllegalEvent {
+    /// Its number.
+    pub seq: u64,
+    /// What is wrong.
+    pub why: &'static str,
+    /// The event, shortened.
+    pub event: String,
+}
+
+impl RunState {
+    /// The state before the first record.
+    pub fn new(plan: Arc<Plan>) -> RunState {
+        let mut nodes = HashMap::with_capacity(plan.order().len());
+        for (at, id) in plan.order().iter().enumerate() {
+            nodes.insert(NodeId::step(id), NodeState { place: (at, 0), unmet: plan.needs(id).count(), ..NodeState::default() });
+        }
+        RunState {
+            open_steps: plan.order().len(),
+            plan,
+            next_seq: 0,
+            started: None,
+            nodes,
+            fans: HashMap::new(),
+            helpers: HashMap::new(),
+            todo: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            running: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            watch: Watch::default(),
+            spent: Spent::default(),
+            limit: None,
+            branch: None,
+            finished: None,
+        }
+    }
+
+    /// Folds a whole log.
+    ///
+    /// # Errors
+    /// On the first record that cannot follow.
+    pub fn replay(plan: Arc<Plan>, records: &[Record]) -> Result<RunState, IllegalEvent> {
+        let mut state = RunState::new(plan);
+        records.iter().try_for_each(|record| state.apply(record))?;
+        Ok(state)
+    }
+
+    /// Says whether `event` may come next, changing nothing.
+    ///
+    /// # Errors
+    /// `IllegalEvent` where it may not.
+    pub fn check(&self, seq: u64, event: &Event) -> Result<(), IllegalEvent> {
+        let refused = |why| Err(IllegalEvent { seq, why, event: format!("{event:?}").chars().take(300).collect() });
+        if seq != self.next_seq {
+            return refused("its number is out of order");
+        }
+        if self.finished.is_some() {
+            return refused("the run is over");
+        }
+        if matches!(event, Event::RunStarted(_)) != self.started.is_none() {
+            return refused("a run starts once, with its first record");
+        }
+        match self.objection(event) {
+            Some(why) => refused(why),
+            None => Ok(()),
+        }
+    }
+
+    /// Folds one record.
+    ///
+    /// # Errors
+    /// `IllegalEvent` where it cannot follow; the state is then unchanged.
+    pub fn apply(&mut self, record: &Record) -> Result<(), IllegalEvent> {
+        self.check(record.seq, &record.event)?;
+        self.next_seq += 1;
+        self.fold(&record.event, record.at);
+        Ok(())
+    }
+
+    /// Returns the plan it is a state of.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Returns the number of the next record.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Returns how the run was started.
+    pub fn started(&self) -> Option<&RunStarted> {
+        self.started.as_ref()
+    }
+
+    /// Returns a node's state.
+    pub fn node(&self, id: &NodeId) -> Option<&NodeState> {
+        self.nodes.get(id)
+    }
+
+    /// Returns all nodes, sorted.
+    pub fn nodes(&self) -> BTreeMap<&NodeId, &NodeState> {
+        self.nodes.iter().collect()
+    }
+
+    /// Returns how a node ended.
+    pub fn outcome(&self, id: &NodeId) -> Option<&Outcome> {
+        self.nodes.get(id)?.outcome.as_ref()
+    }
+
+    /// Returns the items of a step.
+    pub fn fan(&self, step: &StepId) -> Option<&Fan> {
+        self.fans.get(step)
+    }
+
+    /// Returns the items' nodes of a step, in order.
+    pub fn items(&self, step: &StepId) -> impl Iterator<Item = (NodeId, &NodeState)> {
+        let keys = self.fans.get(step).map(|fan| fan.keys.as_slice()).unwrap_or_default();
+        keys.iter().filter_map(move |key| {
+            let id = NodeId::item(step, key);
+            let state = self.nodes.get(&id)?;
+            Some((id, state))
+        })
+    }
+
+    /// Returns the helper sessions of a node by name.
+    pub fn helpers(&self, node: &NodeId) -> impl Iterator<Item = (&str, &Conversation)> {
+        let names = self.helpers.get(node).into_iter().flatten();
+        names.filter_map(move |name| Some((name.as_str(), &self.nodes.get(&node.helper(name))?.conversation)))
+    }
+
+    /// Returns what waits for a decision that needs no slot.
+    pub fn todo(&self) -> &BTreeMap<NodeId, Todo> {
+        &self.todo
+    }
+
+    /// Returns what waits for a slot, in the order in which it is to get one, from the step at a place of the plan's order on.
+    pub fn ready_from(&self, step: usize) -> impl Iterator<Item = &NodeId> {
+        self.ready.range((step, 0)..).map(|(_, node)| node)
+    }
+
+    /// Returns the place of a node's step in the plan's order.
+    pub fn place(&self, node: &NodeId) -> usize {
+        self.nodes.get(node).map_or(0, |state| state.place.0)
+    }
+
+    /// Returns what has begun and not ended.
+    pub fn running(&self) -> &BTreeSet<NodeId> {
+        &self.running
+    }
+
+    /// Returns what waits for a time.
+    pub fn timers(&self) -> &BTreeMap<NodeId, Timestamp> {
+        &self.timers
+    }
+
+    /// Returns how many steps have not ended.
+    pub fn open_steps(&self) -> usize {
+        self.open_steps
+    }
+
+    /// Returns the orchestrator's side.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Returns what all agents have used.
+    pub fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// Returns the limit of the run that was reached.
+    pub fn limit(&self) -> Option<Limit> {
+        self.limit
+    }
+
+    /// Returns the branch the run leaves.
+    pub fn branch(&self) -> Option<&Branch> {
+        self.branch.as_ref()
+    }
+
+    /// Returns how the run ended.
+    pub fn finished(&self) -> Option<&Outcome> {
+        self.finished.as_ref()
+    }
+
+    /// Returns whether a step's items may be joined: nothing can be added to them any more.
+    pub fn may_join(&self, step: &StepId) -> bool {
+        self.plan.orchestrator.as_ref().is_none_or(|spec| !spec.supervises.contains(step) || spec.may.is_empty() || self.watch.is_quiet())
+    }
+
+    pub(super) fn is_orchestrator(&self, id: &NodeId) -> bool {
+        self.plan.orchestrator.as_ref().is_some_and(|spec| spec.node == *id)
+    }
+
+    /// A helper session lives while its owner runs; the orchestrator while it is awake.
+    pub(super) fn is_active(&self, id: &NodeId) -> bool {
+        if self.is_orchestrator(id) { self.watch.is_awake() } else { self.running.contains(&id.owner()) }
+    }
+}

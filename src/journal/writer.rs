@@ -1,0 +1,104 @@
+//! The one writer: checks an event, stores it, folds it; and what workers hold to reach it.
+use super::{IllegalEvent, RunState, Store, StoreError};
+use crate::{
+    clock::Clock,
+    event::{Event, Record},
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// The log of one run and its fold. Append first, act after.
+pub struct Journal<S> {
+    store: S,
+    state: RunState,
+    clock: Clock,
+}
+
+/// Why an event could not be appended. After `Store` the journal must not be used further: what is in memory may be
+/// ahead of the disk.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The event cannot follow what was recorded before it: a bug of whoever sent it.
+    #[error(transparent)]
+    Illegal(#[from] IllegalEvent),
+}
+
+impl<S: Store> Journal<S> {
+    /// Joins a store with the state that its records gave.
+    pub fn new(store: S, state: RunState, clock: Clock) -> Journal<S> {
+        Journal { store, state, clock }
+    }
+
+    /// Appends events as one transaction. Nothing of them is visible to anybody until this returns.
+    ///
+    /// # Errors
+    /// On the first illegal event nothing is stored; the state must then be thrown away.
+    pub fn append(&mut self, events: Vec<Event>) -> Result<Vec<Record>, JournalError> {
+        let at = self.clock.now();
+        let synced = events.iter().any(Event::needs_sync);
+        let mut records = Vec::with_capacity(events.len());
+        for event in events {
+            let record = Record { seq: self.state.next_seq(), at, event };
+            self.state.apply(&record)?;
+            records.push(record);
+        }
+        self.store.append(&records, synced)?;
+        Ok(records)
+    }
+
+    /// Returns whether an event may come next.
+    ///
+    /// # Errors
+    /// `IllegalEvent` where it may not.
+    pub fn check(&self, event: &Event) -> Result<(), IllegalEvent> {
+        self.state.check(self.state.next_seq(), event)
+    }
+
+    /// Returns the fold of all records.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// Takes it apart: the store, the state and the clock.
+    pub fn into_parts(self) -> (S, RunState, Clock) {
+        (self.store, self.state, self.clock)
+    }
+}
+
+/// An event on its way to the journal, and how its sender learns that it is there.
+#[derive(Debug)]
+pub struct Report {
+    /// What happened.
+    pub event: Event,
+    /// Told once the event is acknowledged.
+    pub acknowledged: oneshot::Sender<()>,
+}
+
+/// What a worker holds: `record` returns once the event would survive the death of the process.
+#[derive(Debug, Clone)]
+pub struct Recorder(mpsc::Sender<Report>);
+
+/// The run's loop has ended; whatever the worker does now is not part of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the run is over")]
+pub struct Closed;
+
+impl Recorder {
+    /// Makes a recorder and the end its reports arrive at; `buffer` reports may wait.
+    pub fn channel(buffer: usize) -> (Recorder, mpsc::Receiver<Report>) {
+        let (sender, reports) = mpsc::channel(buffer);
+        (Recorder(sender), reports)
+    }
+
+    /// Records an event and waits for its acknowledgement.
+    ///
+    /// # Errors
+    /// `Closed` where the run is over.
+    pub async fn record(&self, event: Event) -> Result<(), Closed> {
+        let (acknowledged, done) = oneshot::channel();
+        self.0.send(Report { event, acknowledged }).await.map_err(|_| Closed)?;
+        done.await.map_err(|_| Closed)
+    }
+}

@@ -1,0 +1,288 @@
+//! Puts a message together from the events of a Messages stream.
+//!
+//! Blocks are keyed by `index`. A block is written once, when it stops: the fields it started with, in their order and bytes,
+//! with what its deltas said put in. A type that is not known here goes through the same way, untouched. Unknown events and
+//! deltas are skipped. The message is whole once its stop reason is known and no block is open, even if the connection ends
+//! before `message_stop`; without a stop reason it is nothing.
+use super::super::{
+    Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
+    fault::Told,
+    fields::{Fields, string},
+    provider::{Ids, settle},
+    surrogate::repair,
+};
+use crate::message::{Block, Raw, Reply, StopReason, Usage, View};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// More blocks than any reply has.
+const MAX_BLOCKS: usize = 4_096;
+
+/// The decoder of one stream.
+pub(super) struct MessagesDecoder {
+    label: String,
+    ids: Ids,
+    open: BTreeMap<u64, Open>,
+    done: BTreeMap<u64, Option<Block>>,
+    stop: Option<StopReason>,
+    counts: Counts,
+    iterations: Vec<Counts>,
+}
+
+/// A block that has started and not stopped.
+struct Open {
+    fields: Fields,
+    kind: String,
+    text: Option<String>,
+    json: Option<String>,
+    citations: Vec<String>,
+}
+
+/// Counts of tokens as they are reported: cumulative, the last one holds.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+struct Counts {
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_write: Option<u64>,
+}
+
+impl Counts {
+    fn overwrite(&mut self, new: Counts) {
+        self.input = new.input.or(self.input);
+        self.output = new.output.or(self.output);
+        self.cache_read = new.cache_read.or(self.cache_read);
+        self.cache_write = new.cache_write.or(self.cache_write);
+    }
+
+    fn usage(self) -> Usage {
+        Usage {
+            input: self.input.unwrap_or(0),
+            output: self.output.unwrap_or(0),
+            cache_read: self.cache_read.unwrap_or(0),
+            cache_write: self.cache_write.unwrap_or(0),
+        }
+    }
+}
+
+impl MessagesDecoder {
+    pub(super) fn new(call: &ModelCall<'_>, target: Target<'_>) -> MessagesDecoder {
+        MessagesDecoder {
+            label: target.label(),
+            ids: Ids::of(call.messages),
+            open: BTreeMap::new(),
+            done: BTreeMap::new(),
+            stop: None,
+            counts: Counts::default(),
+            iterations: Vec::new(),
+        }
+    }
+
+    fn cut(&self, what: &str) -> ModelError {
+        ModelError::new(ModelErrorKind::Cut, format!("{}: {what}", self.label))
+    }
+
+    fn count(&mut self, usage: Option<&str>) {
+        let Some(usage) = usage else { return };
+        if let Ok(counts) = serde_json::from_str::<Counts>(usage) {
+            self.counts.overwrite(counts);
+        }
+        if let Ok(Some(raw)) = Fields::parse(usage).map(|fields| fields.get("iterations").map(str::to_owned)) {
+            self.iterations = serde_json::from_str(&raw).unwrap_or_default();
+        }
+    }
+
+    fn start(&mut self, event: &Fields) -> Result<Heard, ModelError> {
+        let index = self.index(event)?;
+        let fields = event.get("content_block").and_then(|raw| Fields::parse(raw).ok()).ok_or_else(|| self.cut("a block started without content"))?;
+        if self.open.contains_key(&index) || self.done.contains_key(&index) {
+            return Err(self.cut("two blocks have the same index"));
+        }
+        if self.open.len() + self.done.len() >= MAX_BLOCKS {
+            return Err(self.cut("the reply has too many blocks"));
+        }
+        let kind = fields.text("type").unwrap_or_default();
+        self.open.insert(index, Open { fields, kind, text: None, json: None, citations: Vec::new() });
+        Ok(Heard::Progress)
+    }
+
+    fn delta(&mut self, event: &Fields) -> Result<Heard, ModelError> {
+        let index = self.index(event)?;
+        let delta = event.get("delta").and_then(|raw| Fields::parse(raw).ok()).unwrap_or_default();
+        let unopened = self.cut("a piece came for a block that is not open");
+        let open = self.open.get_mut(&index).ok_or(unopened)?;
+        Ok(open.take(&delta))
+    }
+
+    fn stop_block(&mut self, event: &Fields) -> Result<Heard, ModelError> {
+        let index = self.index(event)?;
+        let open = self.open.remove(&index).ok_or_else(|| self.cut("a block stopped that is not open"))?;
+        let block = open.close(&mut self.ids).map_err(|what| self.cut(what))?;
+        self.done.insert(index, block);
+        Ok(Heard::Progress)
+    }
+
+    fn message_delta(&mut self, event: &Fields) -> Heard {
+        self.count(event.get("usage"));
+        let delta: Value = event.get("delta").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
+        if let Some(word) = delta.get("stop_reason").and_then(Value::as_str) {
+            let category = delta.pointer("/stop_details/category").and_then(Value::as_str).unwrap_or_default();
+            self.stop = Some(stop_reason(word, category));
+        }
+        Heard::Progress
+    }
+
+    fn index(&self, event: &Fields) -> Result<u64, ModelError> {
+        event.get("index").and_then(|raw| raw.parse().ok()).ok_or_else(|| self.cut("an event of a block has no index"))
+    }
+}
+
+impl Decoder for MessagesDecoder {
+    fn push(&mut self, event: &str, data: &str) -> Result<Heard, ModelError> {
+        if data.trim().is_empty() {
+            return Ok(Heard::Ping);
+        }
+        let data = repair(data);
+        let fields = match Fields::parse(&data) {
+            Ok(fields) => fields,
+            // After the reason to stop, what is broken is only the end mark.
+            Err(_) if self.stop.is_some() => return Ok(Heard::Progress),
+            Err(_) => return Err(self.cut("the stream holds an event that is not a JSON object")),
+        };
+        let kind = fields.text("type").unwrap_or_else(|| event.to_owned());
+        match kind.as_str() {
+            "ping" => Ok(Heard::Ping),
+            "message_start" => {
+                let message = fields.get("message").and_then(|raw| Fields::parse(raw).ok()).unwrap_or_default();
+                self.count(message.get("usage"));
+                Ok(Heard::Progress)
+            }
+            "content_block_start" => self.start(&fields),
+            "content_block_delta" => self.delta(&fields),
+            "content_block_stop" => self.stop_block(&fields),
+            "message_delta" => Ok(self.message_delta(&fields)),
+            "message_stop" => Ok(Heard::End),
+            "error" => Err(Told::parse(&data).into_error(&self.label)),
+            _ => Ok(Heard::Progress),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
+        let Some(stop) = self.stop.clone() else {
+            return Err(self.cut("the stream ended before its terminal event"));
+        };
+        if !self.open.is_empty() {
+            return Err(self.cut("the stream ended within a block"));
+        }
+        let mut usage = self.counts.usage();
+        if !self.iterations.is_empty() {
+            // The totals at the top leave out what the provider did on its own account (compaction, fallbacks).
+            usage = Usage::default();
+            for counts in &self.iterations {
+                usage += counts.usage();
+            }
+        }
+        let blocks: Vec<Block> = self.done.into_values().flatten().collect();
+        let stop = settle(stop, &blocks);
+        Ok(Reply { model: self.label, blocks, stop, usage, usd: None })
+    }
+}
+
+impl Open {
+    fn take(&mut self, delta: &Fields) -> Heard {
+        let piece = |key: &str| delta.text(key).unwrap_or_default();
+        match delta.text("type").as_deref() {
+            Some("text_delta") => {
+                let piece = piece("text");
+                self.append("text", &piece);
+                Heard::Text(piece)
+            }
+            Some("thinking_delta") => {
+                let piece = piece("thinking");
+                self.append("thinking", &piece);
+                Heard::Thinking(piece)
+            }
+            Some("input_json_delta") => {
+                self.json.get_or_insert_default().push_str(&piece("partial_json"));
+                Heard::Progress
+            }
+            // Set, not appended: each one is the whole signature.
+            Some("signature_delta") => {
+                if let Some(raw) = delta.get("signature") {
+                    self.fields.set("signature", raw.to_owned());
+                }
+                Heard::Progress
+            }
+            Some("citations_delta") => {
+                self.citations.extend(delta.get("citation").map(str::to_owned));
+                Heard::Progress
+            }
+            _ => Heard::Progress,
+        }
+    }
+
+    fn append(&mut self, key: &str, piece: &str) {
+        let fields = &self.fields;
+        self.text.get_or_insert_with(|| fields.text(key).unwrap_or_default()).push_str(piece);
+    }
+
+    /// Writes the block; `None` for one without content, which no provider takes back.
+    fn close(mut self, ids: &mut Ids) -> Result<Option<Block>, &'static str> {
+        if let Some(text) = &self.text {
+            self.fields.set(if self.kind == "thinking" { "thinking" } else { "text" }, string(text));
+        }
+        if !self.citations.is_empty() {
+            self.fields.set("citations", format!("[{}]", self.citations.join(",")));
+        }
+        match self.kind.as_str() {
+            "text" if self.fields.text("text").is_none_or(|text| text.trim().is_empty()) => return Ok(None),
+            "tool_use" => return self.close_call(ids).map(Some),
+            _ => {}
+        }
+        if let Some(json) = self.json.take().filter(|json| !json.trim().is_empty()) {
+            let input = Raw::parse(&repair(&json)).map_err(|_| "the input of a block is not JSON")?;
+            self.fields.set("input", input.as_str().to_owned());
+        }
+        let raw = Raw::parse(&self.fields.write()).map_err(|_| "a block is not JSON")?;
+        Ok(Some(Block::from_raw(raw)))
+    }
+
+    /// Writes a call of one of our tools. Arguments that are no JSON object are kept as text, to be answered and not run.
+    fn close_call(mut self, ids: &mut Ids) -> Result<Block, &'static str> {
+        if self.fields.text("name").is_none_or(|name| name.is_empty()) {
+            return Err("a tool call has no name");
+        }
+        let id = self.fields.text("id").unwrap_or_default();
+        let claimed = ids.claim(&id);
+        if claimed != id {
+            self.fields.set("id", string(&claimed));
+        }
+        let given = match self.json.take() {
+            Some(json) if !json.trim().is_empty() => json,
+            _ => self.fields.get("input").unwrap_or("{}").to_owned(),
+        };
+        let given = repair(&given).into_owned();
+        let is_object = serde_json::from_str::<Value>(&given).is_ok_and(|value| value.is_object());
+        let input = Raw::parse(&given).ok().filter(|_| is_object).unwrap_or_else(|| Raw::of(&json!({"INVALID_JSON": given})));
+        self.fields.set("input", input.as_str().to_owned());
+        let block = Block::from_raw(Raw::parse(&self.fields.write()).map_err(|_| "a tool call is not JSON")?);
+        // Arguments nested just as deeply as the parser goes fit alone but not within the block.
+        if matches!(block.view(), View::ToolCall(_)) {
+            return Ok(block);
+        }
+        self.fields.set("input", json!({"INVALID_JSON": given}).to_string());
+        Raw::parse(&self.fields.write()).map(Block::from_raw).map_err(|_| "a tool call is not JSON")
+    }
+}
+
+fn stop_reason(word: &str, category: &str) -> StopReason {
+    match StopReason::of_word(word) {
+        StopReason::Refusal { .. } => StopReason::Refusal { category: category.to_owned() },
+        other => other,
+    }
+}

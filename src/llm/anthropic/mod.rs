@@ -1,0 +1,136 @@
+//! Anthropic Messages, streaming. The bytes of history are joined, never written again; only the cache marks move.
+mod decoder;
+
+use super::{
+    Decoder, ModelCall, ModelError, Provider, Target,
+    capability::{Capabilities, Thinking, capabilities},
+    fields::{Fields, push_field, push_string, string},
+    provider::{Turn, effort, headers, turns},
+    schema,
+};
+use crate::{
+    http::HttpRequest,
+    message::{Block, Role, ToolSpec, View},
+};
+use decoder::MessagesDecoder;
+use serde_json::json;
+
+/// The version of the API that is asked for, unless the endpoint's headers name another.
+const VERSION: &str = "2026-10-21";
+const CACHE_MARK: &str = r#""cache_control":{"type":"ephemeral"}"#;
+
+/// The wire format.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Anthropic;
+
+impl Provider for Anthropic {
+    fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError> {
+        let endpoint = target.endpoint;
+        let base = endpoint.base_url.strip_suffix("/v1").unwrap_or(&endpoint.base_url);
+        let mut own =
+            vec![("content-type", "application/json".to_owned()), ("accept", "text/event-stream".to_owned()), ("anthropic-version", VERSION.to_owned())];
+        if let Some(key) = &endpoint.key {
+            own.push(("x-api-key", key.expose().to_owned()));
+        }
+        Ok(HttpRequest { url: format!("{base}/v1/messages"), headers: headers(own, endpoint), body: body(call, target)?.into_bytes() })
+    }
+
+    fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
+        Box::new(MessagesDecoder::new(call, target))
+    }
+}
+
+/// Writes the body, what changes from turn to turn last: so one request begins with almost all bytes of the one before.
+fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
+    let model = capabilities(target.model);
+    let max_tokens = call.max_output_tokens.map_or(model.max_output, |wanted| wanted.clamp(1, model.max_output.max(1)));
+    let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
+    out.push_str("{\"model\":");
+    push_string(&mut out, target.model);
+    push_field(&mut out, "max_tokens", &max_tokens.to_string());
+    push_field(&mut out, "stream", "true");
+    match model.thinking {
+        Thinking::Unsaid => {}
+        Thinking::Adaptive => push_field(&mut out, "thinking", r#"{"type":"adaptive"}"#),
+        Thinking::Summarized => push_field(&mut out, "thinking", r#"{"type":"adaptive","display":"summarized"}"#),
+    }
+    if let Some(config) = output_config(call, model, target)? {
+        push_field(&mut out, "output_config", &config);
+    }
+    if !call.tools.is_empty() {
+        push_field(&mut out, "tools", &tools(call.tools));
+    }
+    if !call.system.trim().is_empty() {
+        push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{},{CACHE_MARK}}}]"#, string(call.system)));
+    }
+    push_field(&mut out, "messages", &messages(&turns(call.messages)));
+    out.push('}');
+    Ok(out)
+}
+
+fn output_config(call: &ModelCall<'_>, model: Capabilities, target: Target<'_>) -> Result<Option<String>, ModelError> {
+    let mut config = serde_json::Map::new();
+    if let Some(word) = effort(call, model.effort, target)? {
+        config.insert("effort".to_owned(), json!(word));
+    }
+    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+        config.insert("format".to_owned(), json!({"type": "json_schema", "schema": schema}));
+    }
+    Ok(if config.is_empty() { None } else { Some(serde_json::Value::Object(config).to_string()) })
+}
+
+fn tools(tools: &[ToolSpec]) -> String {
+    let mut out = String::from("[");
+    for (n, tool) in tools.iter().enumerate() {
+        out.push_str(if n == 0 { "{\"name\":" } else { ",{\"name\":" });
+        push_string(&mut out, &tool.name);
+        push_field(&mut out, "description", &string(&tool.description));
+        push_field(&mut out, "input_schema", &tool.input_schema.to_string());
+        if n + 1 == tools.len() {
+            out.push(',');
+            out.push_str(CACHE_MARK);
+        }
+        out.push('}');
+    }
+    out.push(']');
+    out
+}
+
+fn messages(turns: &[Turn<'_>]) -> String {
+    // With the ends of tools and system these make the four marks that are allowed.
+    let marked: Vec<usize> = turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == Role::User).map(|(n, _)| n).take(2).collect();
+    let mut out = String::from("[");
+    for (n, turn) in turns.iter().enumerate() {
+        if n > 0 {
+            out.push(',');
+        }
+        out.push_str(match turn.role {
+            Role::User => r#"{"role":"user","content":["#,
+            Role::Assistant => r#"{"role":"assistant","content":["#,
+        });
+        let mark = if marked.contains(&n) { turn.blocks.iter().rposition(|block| is_markable(block)) } else { None };
+        for (at, block) in turn.blocks.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            let raw = block.raw().as_str();
+            match raw.strip_suffix('}') {
+                Some(open) if mark == Some(at) => {
+                    out.push_str(open);
+                    out.push(',');
+                    out.push_str(CACHE_MARK);
+                    out.push('}');
+                }
+                _ => out.push_str(raw),
+            }
+        }
+        out.push_str("]}");
+    }
+    out.push(']');
+    out
+}
+
+/// Returns whether a cache mark may be added: not to thinking, and not where there is one.
+fn is_markable(block: &Block) -> bool {
+    matches!(block.view(), View::Text(_) | View::ToolResult(_)) && Fields::parse(block.raw().as_str()).is_ok_and(|fields| fields.get("cache_control").is_none())
+}

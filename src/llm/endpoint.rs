@@ -1,0 +1,263 @@
+//! Where models are served: providers, their addresses and keys.
+//!
+//! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
+use super::{ModelError, ModelErrorKind};
+use crate::{event::BlobId, http::Timeouts};
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const OLLAMA_URL: &str = "http://127.0.0.1:11434/v1";
+const LOCAL_URL: &str = "http://127.0.0.1:8080/v1";
+
+/// A key. `Debug` shows three stars; there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a key as it was configured, without the white space around it; `None` where nothing is left.
+    pub fn new(text: &str) -> Option<Secret> {
+        let text = text.trim();
+        if text.is_empty() { None } else { Some(Secret(text.to_owned())) }
+    }
+
+    /// Returns the key, for the header it is meant for.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns `text` with every occurrence of the key replaced by three stars.
+    pub fn redact(&self, text: &str) -> String {
+        text.replace(&self.0, "***")
+    }
+
+    /// Returns a name for the key that does not give it away.
+    pub(super) fn fingerprint(&self) -> String {
+        BlobId::of(self.0.as_bytes()).0[..12].to_owned()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, as many servers speak it.
+    OpenAiChat,
+}
+
+/// One provider as it is reached from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The part of a model's name before the first `/`.
+    pub name: String,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Without a trailing slash. For Chat Completions it includes the version (`…/v1`).
+    pub base_url: String,
+    /// Absent where none is needed.
+    pub key: Option<Secret>,
+    /// Sent beside the protocol's own headers; one of the same name replaces it (`anthropic-version`, say).
+    pub headers: Vec<(String, String)>,
+    /// Whether it takes a JSON Schema for the answer. Chat Completions only: for Anthropic the model decides.
+    pub takes_schema: bool,
+    /// The size of its models' windows, where the user said so.
+    pub window: Option<u64>,
+    /// How long silence is borne.
+    pub timeouts: Timeouts,
+    /// The environment variable whose key is missing, where one is needed.
+    pub missing_key: Option<String>,
+}
+
+impl Endpoint {
+    /// Makes an endpoint without a key.
+    pub fn new(name: &str, protocol: Protocol, base_url: &str) -> Endpoint {
+        Endpoint {
+            name: name.to_owned(),
+            protocol,
+            base_url: base_url.trim().trim_end_matches('/').to_owned(),
+            key: None,
+            headers: Vec::new(),
+            takes_schema: false,
+            window: None,
+            timeouts: Timeouts::default(),
+            missing_key: None,
+        }
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn with_key(self, key: Option<Secret>) -> Endpoint {
+        Endpoint { key, ..self }
+    }
+
+    /// Returns `text` without this endpoint's key.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
+    }
+}
+
+/// The providers by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoints(BTreeMap<String, Endpoint>);
+
+impl Endpoints {
+    /// Makes the built-in providers from the environment: `anthropic` (`ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`),
+    /// `openai` (`OPENAI_API_KEY`, `OPENAI_BASE_URL`), `ollama` (`OLLAMA_HOST`) and `local` (`LOCAL_BASE_URL`, otherwise
+    /// llama.cpp's own address).
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
+        let set = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let keyed = |name: &str, protocol, default_url: &str, prefix: &str| {
+            let url = set(&format!("{prefix}_BASE_URL"));
+            let variable = format!("{prefix}_API_KEY");
+            let key = set(&variable).and_then(|key| Secret::new(&key));
+            let mut endpoint = Endpoint::new(name, protocol, url.as_deref().unwrap_or(default_url)).with_key(key);
+            // Only the provider's own address is known to want a key: gateways and local servers may not.
+            let own = endpoint.base_url == default_url;
+            endpoint.missing_key = if own && endpoint.key.is_none() { Some(variable) } else { None };
+            endpoint.takes_schema = own;
+            endpoint
+        };
+        let local = |name: &str, url: &str| {
+            // A local model reads a long prompt for minutes before it says its first word.
+            let timeouts = Timeouts { first_byte: Duration::from_mins(15), idle: Duration::from_mins(10) };
+            Endpoint { timeouts, takes_schema: true, ..Endpoint::new(name, Protocol::OpenAiChat, url) }
+        };
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(keyed("anthropic", Protocol::Anthropic, ANTHROPIC_URL, "ANTHROPIC"));
+        endpoints.insert(keyed("openai", Protocol::OpenAiChat, OPENAI_URL, "OPENAI"));
+        endpoints.insert(local("ollama", &set("OLLAMA_HOST").map_or(OLLAMA_URL.to_owned(), |host| ollama_url(&host))));
+        endpoints.insert(local("local", &set("LOCAL_BASE_URL").unwrap_or(LOCAL_URL.to_owned())));
+        endpoints
+    }
+
+    /// Adds a provider, in place of one of the same name.
+    pub fn insert(&mut self, endpoint: Endpoint) {
+        self.0.insert(endpoint.name.clone(), endpoint);
+    }
+
+    /// Returns a provider.
+    pub fn get(&self, name: &str) -> Option<&Endpoint> {
+        self.0.get(name)
+    }
+
+    /// Returns the names of the providers, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Finds the endpoint of `provider/model`, ready to be asked.
+    ///
+    /// # Errors
+    /// `UnknownModel` where the name has no provider or one that is not known, `Unauthorized` where its key is missing.
+    pub fn require<'a, 'm>(&'a self, model: &'m str) -> Result<(&'a Endpoint, &'m str), ModelError> {
+        let known = || format!("write `provider/model`; the providers are {}", self.names().collect::<Vec<_>>().join(", "));
+        let Some((name, id)) = model.split_once('/').filter(|(name, id)| !name.is_empty() && !id.is_empty()) else {
+            return Err(ModelError::new(ModelErrorKind::UnknownModel, format!("`{model}` names no provider")).hint(known()));
+        };
+        let Some(endpoint) = self.get(name) else {
+            return Err(ModelError::new(ModelErrorKind::UnknownModel, format!("{model}: there is no provider `{name}`")).hint(known()));
+        };
+        match &endpoint.missing_key {
+            Some(variable) => Err(ModelError::new(ModelErrorKind::Unauthorized, format!("{model}: no key, `{variable}` is not set")).hint(CHOICES)),
+            None => Ok((endpoint, id)),
+        }
+    }
+
+    /// Returns the model for whoever names none: the one whose key is there.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming every choice, where there is no key.
+    pub fn default_model(&self) -> Result<&'static str, ModelError> {
+        let has_key = |name: &str| self.get(name).is_some_and(|endpoint| endpoint.key.is_some());
+        let own = |name: &str, url: &str| self.get(name).is_some_and(|endpoint| endpoint.base_url == url);
+        if has_key("anthropic") {
+            Ok("anthropic/claude-sonnet-5-5")
+        } else if has_key("openai") && own("openai", OPENAI_URL) {
+            // Behind another address nobody knows which models there are.
+            Ok("openai/gpt-6-sol")
+        } else {
+            Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(CHOICES))
+        }
+    }
+}
+
+const CHOICES: &str = "set `ANTHROPIC_API_KEY`; or `OPENAI_API_KEY`, with `OPENAI_BASE_URL` for any compatible endpoint (Ollama, llama.cpp, vLLM); \
+                       or name another model with `--model provider/model`, `ollama/…` and `local/…` need no key";
+
+/// Makes a base URL of `OLLAMA_HOST`, which may lack the scheme or the port, and may be an address to listen on.
+fn ollama_url(host: &str) -> String {
+    let host = host.trim_end_matches('/');
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let rest = rest.strip_suffix("/v1").unwrap_or(rest).replace("0.0.0.0", "127.0.0.1");
+    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port || scheme == "https" { format!("{scheme}://{rest}/v1") } else { format!("{scheme}://{rest}:11434/v1") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &'static [(&'static str, &'static str)]) -> Endpoints {
+        Endpoints::from_env(&move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn keys_are_never_shown() {
+        let endpoints = env(&[("ANTHROPIC_API_KEY", " sk-ant-1\n")]);
+        assert!(!format!("{endpoints:?}").contains("sk-ant"));
+        let anthropic = endpoints.get("anthropic").unwrap();
+        assert_eq!(anthropic.redact("bad key sk-ant-1!"), "bad key ***!");
+        assert_eq!(anthropic.key.as_ref().unwrap().expose(), "sk-ant-1");
+    }
+
+    #[test]
+    fn without_a_key_one_error_names_every_choice() {
+        let endpoints = env(&[("ANTHROPIC_API_KEY", "  ")]);
+        for error in [endpoints.default_model().unwrap_err(), endpoints.require("anthropic/claude-opus-5-5").unwrap_err()] {
+            assert_eq!(error.kind, ModelErrorKind::Unauthorized);
+            let hint = error.hint.unwrap();
+            for word in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "Ollama", "llama.cpp", "vLLM", "--model"] {
+                assert!(hint.contains(word), "{hint}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_compatible_address_needs_no_key_and_has_no_default_model() {
+        let endpoints = env(&[("OPENAI_BASE_URL", "http://127.0.0.1:1234/v1/")]);
+        let (endpoint, id) = endpoints.require("openai/qwen/qwen3:8b").unwrap();
+        assert_eq!((endpoint.base_url.as_str(), id), ("http://127.0.0.1:1234/v1", "qwen/qwen3:8b"));
+        assert!(endpoints.default_model().is_err());
+        assert_eq!(env(&[("OPENAI_API_KEY", "k")]).default_model().unwrap(), "openai/gpt-6-sol");
+    }
+
+    #[test]
+    fn names_that_lead_nowhere_say_what_there_is() {
+        let endpoints = env(&[]);
+        for model in ["gpt-6-sol", "/x", "openai/", "mistral/large", ""] {
+            let error = endpoints.require(model).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::UnknownModel, "{model}");
+            assert!(error.hint.unwrap().contains("anthropic, local, ollama, openai"));
+        }
+    }
+
+    #[test]
+    fn ollamas_host_takes_every_form_it_has() {
+        for (host, url) in [
+            ("127.0.0.1", "http://127.0.0.1:11434/v1"),
+            ("0.0.0.0:9999", "http://127.0.0.1:9999/v1"),
+            ("http://box:11434/", "http://box:11434/v1"),
+            ("https://ollama.example.com", "https://ollama.example.com/v1"),
+            ("http://box:1/v1", "http://box:1/v1"),
+        ] {
+            assert_eq!(ollama_url(host), url);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Why an attempt failed, and whether and when another makes sense.
+//!
+//! Stop or wait: an answer that waiting does not mend ends the call at once. The provider's own word
+//! (`x-should-retry`, `retry-after`) goes before ours.
+use super::{ModelError, ModelErrorKind, Target};
+use crate::{
+    clock::Timestamp,
+    event::because,
+    http::{HttpError, HttpResponse},
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What is shown of a provider's message at most, in characters.
+const MESSAGE_CAP: usize = 400;
+/// Waits beyond this are taken for nonsense (the providers' own clients do so too).
+const SANE_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// One failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// What is told if it was the last.
+    pub(super) error: ModelError,
+    /// Whether another attempt makes sense.
+    pub(super) retry: bool,
+    /// How long the provider asks to wait.
+    pub(super) wait: Option<Duration>,
+    /// Whether the provider has too much to do, so that everyone should ask less.
+    pub(super) congested: bool,
+}
+
+impl From<ModelError> for Fault {
+    fn from(error: ModelError) -> Fault {
+        Fault { retry: error.kind.is_transient(), wait: None, congested: error.kind == ModelErrorKind::Overloaded, error }
+    }
+}
+
+impl Fault {
+    /// Judges a request that got no whole answer.
+    pub(super) fn of_transport(error: &HttpError, target: Target<'_>) -> Fault {
+        let kind = match error {
+            HttpError::Unreachable { .. } | HttpError::NoAnswer { .. } => ModelErrorKind::Unreachable,
+            HttpError::Broken { .. } | HttpError::Idle { .. } | HttpError::TooLarge { .. } => ModelErrorKind::Cut,
+            HttpError::Setup(_) | HttpError::NoCertificates { .. } | HttpError::Invalid { .. } => ModelErrorKind::Rejected,
+        };
+        let error = ModelError::new(kind, target.endpoint.redact(&format!("{}: failed to {}", target.label(), because(error))));
+        match kind {
+            ModelErrorKind::Unreachable => error.hint(format!("see that `{}` can be reached from here", target.endpoint.base_url)).into(),
+            _ => error.into(),
+        }
+    }
+
+    /// Judges an answer with an error status.
+    pub(super) fn of_answer(status: u16, hints: &RetryHints, body: &str, target: Target<'_>) -> Fault {
+        let told = Told::parse(body);
+        let kind = kind(status, &told);
+        let message = format!("{}: HTTP {status}{}", target.label(), told.shown());
+        let error = match (kind, status) {
+            (ModelErrorKind::Unauthorized, _) => {
+                ModelError::new(kind, message).hint(format!("check the key of provider `{}` and what it may use", target.endpoint.name))
+            }
+            (ModelErrorKind::UnknownModel, _) => ModelError::new(kind, message).hint("check the model's name and the provider's base URL"),
+            (ModelErrorKind::SpendLimit, _) => ModelError::new(kind, message).hint("raise the limit or add credit at the provider, then resume the run"),
+            (ModelErrorKind::Rejected, 300..400) => ModelError::new(kind, message).hint("redirects are not followed; write the final address as base URL"),
+            _ => ModelError::new(kind, message),
+        };
+        let error = ModelError { message: target.endpoint.redact(&error.message), ..error };
+        let retry = if kind == ModelErrorKind::SpendLimit { false } else { hints.should_retry.unwrap_or(kind.is_transient()) };
+        Fault { retry, wait: hints.wait, congested: matches!(status, 429 | 503 | 529), error }
+    }
+}
+
+/// What the headers of an error say about trying again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RetryHints {
+    should_retry: Option<bool>,
+    wait: Option<Duration>,
+}
+
+impl RetryHints {
+    pub(super) fn of(response: &HttpResponse, now: Timestamp) -> RetryHints {
+        RetryHints::read(&|name| response.header(name), now)
+    }
+
+    fn read<'a>(header: &dyn Fn(&str) -> Option<&'a str>, now: Timestamp) -> RetryHints {
+        let should_retry = match header("x-should-retry").map(str::trim) {
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            _ => None,
+        };
+        let millis = header("retry-after-ms").and_then(|text| seconds(text, 0.001));
+        let wait = millis.or_else(|| header("retry-after").and_then(|text| seconds(text, 1.0).or_else(|| http_date(text).map(|due| due.since(now)))));
+        RetryHints { should_retry, wait: wait.filter(|wait| !wait.is_zero() && *wait <= SANE_WAIT) }
+    }
+}
+
+fn seconds(text: &str, unit: f64) -> Option<Duration> {
+    let number: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut words = text.trim().split_once(", ")?.1.split(' ');
+    let day: u64 = words.next()?.parse().ok().filter(|day| (1..=31).contains(day))?;
+    let month = words.next().and_then(|word| MONTHS.iter().position(|month| *month == word))? as u64 + 1;
+    let year: u64 = words.next()?.parse().ok().filter(|year| (1970..=9999).contains(year))?;
+    let mut time = words.next()?.split(':').map(|part| part.parse::<u64>().ok().filter(|part| *part < 61));
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    if words.next() != Some("GMT") || time.next().is_some() {
+        return None;
+    }
+    // Civil date to days, with years that begin in March so that the leap day is last.
+    let march_year = if month <= 2 { year - 1 } else { year };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = march_year * 365 + march_year / 4 - march_year / 100 + march_year / 400 + day_of_year;
+    let days = days.checked_sub(719_468)?;
+    Some(Timestamp((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
+}
+
+/// What an error body or an error event says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Its `type`s and `code`s, in lower case.
+    words: Vec<String>,
+    message: String,
+}
+
+impl Told {
+    /// Reads what a body says: `{"error": {…}}`, `{"error": "…"}`, or any other text.
+    pub(super) fn parse(body: &str) -> Told {
+        let Ok(value) = serde_json::from_str::<Value>(&super::surrogate::repair(body)) else {
+            return Told { words: Vec::new(), message: body.to_owned() };
+        };
+        // Some servers wrap the object in a list.
+        let value = value.get(0).unwrap_or(&value);
+        Told::of(value.get("error").unwrap_or(value))
+    }
+
+    /// Reads an error object.
+    pub(super) fn of(error: &Value) -> Told {
+        let word = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => Some(text.to_ascii_lowercase()),
+            Some(Value::Number(number)) => Some(number.to_string()),
+            _ => None,
+        };
+        let codes = [error.get("type"), error.get("code"), error.get("status"), error.pointer("/details/error_code"), error.pointer("/metadata/error_type")];
+        let message = error.get("message").or_else(|| error.get("detail")).and_then(Value::as_str).or_else(|| error.as_str());
+        Told { words: codes.into_iter().filter_map(word).collect(), message: message.map_or_else(|| error.to_string(), str::to_owned) }
+    }
+
+    fn has(&self, words: &[&str]) -> bool {
+        self.words.iter().any(|word| words.contains(&word.as_str()))
+    }
+
+    /// Returns `: type: message`, in one line and not long.
+    fn shown(&self) -> String {
+        let line: String = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line: String = line.chars().filter(|c| !c.is_control()).take(MESSAGE_CAP).collect();
+        match (self.words.first(), line.is_empty()) {
+            (Some(word), false) => format!(": {word}: {line}"),
+            (Some(word), true) => format!(": {word}"),
+            (None, false) => format!(": {line}"),
+            (None, true) => String::new(),
+        }
+    }
+
+    /// Makes the error of an error event inside a stream.
+    pub(super) fn into_error(self, label: &str) -> ModelError {
+        // No status came with it: what the words do not tell is a fault of the server's, as a broken stream is.
+        let status = self.words.iter().filter_map(|word| word.parse().ok()).find(|status| (400..600).contains(status)).unwrap_or(500);
+        ModelError::new(kind(status, &self), format!("{label}: the stream ended with an error{}", self.shown()))
+    }
+}
+
+/// Classes an error by its words, which say more, then by its status.
+fn kind(status: u16, told: &Told) -> ModelErrorKind {
+    let message = told.message.to_ascii_lowercase();
+    let spend = [
+        "billing_error",
+        "insufficient_quota",
+        "enforced_spend_limit_reached",
+        "contract_spend_limit_reached",
+        "spend_limit_reached",
+        "billing_hard_limit_reached",
+    ];
+    let too_long = ["context_length_exceeded", "exceed_context_size_error", "request_too_large", "model_context_window_exceeded"];
+    let long_texts = ["prompt is too long", "maximum context length", "exceeds the available context size", "context length exceeded", "context window"];
+    if told.has(&spend) || told.words.iter().any(|word| word.ends_with("_spend_limit_reached")) || (status == 400 && message.contains("credit balance")) {
+        return ModelErrorKind::SpendLimit;
+    }
+    if told.has(&too_long) || (matches!(status, 400 | 422 | 500) && long_texts.iter().any(|text| message.contains(text))) {
+        return ModelErrorKind::TooLong;
+    }
+    if told.has(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "timeout_error", "server_error", "internal_server_error"]) {
+        return ModelErrorKind::Overloaded;
+    }
+    if told.has(&["authentication_error", "permission_error", "invalid_api_key"]) {
+        return ModelErrorKind::Unauthorized;
+    }
+    if told.has(&["not_found_error", "model_not_found"]) {
+        return ModelErrorKind::UnknownModel;
+    }
+    if told.has(&["invalid_request_error"]) && status == 500 {
+        return ModelErrorKind::Rejected;
+    }
+    match status {
+        401 | 403 => ModelErrorKind::Unauthorized,
+        402 => ModelErrorKind::SpendLimit,
+        404 => ModelErrorKind::UnknownModel,
+        413 => ModelErrorKind::TooLong,
+        408 | 409 | 425 | 429 | 500.. => ModelErrorKind::Overloaded,
+        _ => ModelErrorKind::Rejected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Endpoint, Protocol, Secret};
+    use super::*;
+    use ModelErrorKind::{Overloaded, Rejected, SpendLimit, TooLong, Unauthorized, UnknownModel};
+
+    fn hints(headers: &[(&str, &'static str)], now: Timestamp) -> RetryHints {
+        let headers: Vec<(String, &'static str)> = headers.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        RetryHints::read(&|name| headers.iter().find(|(other, _)| other == name).map(|(_, value)| *value), now)
+    }
+
+    #[test]
+    fn waits_are_read_in_every_form() {
+        let now = http_date("Mon, 30 Nov 2026 10:00:00 GMT").unwrap();
+        assert_eq!(now.to_string(), "2026-11-30T10:00:00Z");
+        assert_eq!(http_date("Tue, 29 Feb 2028 23:59:59 GMT").unwrap().to_string(), "2028-02-29T23:59:59Z");
+        let wait = |headers: &[(&str, &'static str)]| hints(headers, now).wait;
+        assert_eq!(wait(&[("retry-after", "30")]), Some(Duration::from_secs(30)));
+        assert_eq!(wait(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
+        assert_eq!(wait(&[("retry-after-ms", "250"), ("retry-after", "30")]), Some(Duration::from_millis(250)));
+        assert_eq!(wait(&[("retry-after", "Mon, 30 Nov 2026 10:00:45 GMT")]), Some(Duration::from_secs(45)));
+        for nonsense in ["-1", "NaN", "inf", "1e300", "0", "soon", "Mon, 30 Nov 2026 09:00:00 GMT", "Mon, 99 Nov 2026 10:00:45 GMT", "Mon, 30 Nov 2026", ""] {
+            assert_eq!(wait(&[("retry-after", nonsense)]), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn answers_are_classed() {
+        let endpoint = Endpoint::new("anthropic", Protocol::Anthropic, "https://api.anthropic.com").with_key(Secret::new("sk-1"));
+        let target = Target { endpoint: &endpoint, model: "m" };
+        for (status, body, wanted) in [
+            (429, r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}"#, Overloaded),
+            (429, r#"{"error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}"#, SpendLimit),
+            (429, r#"{"error":{"message":"quota","type":"insufficient_quota","code":"insufficient_quota"}}"#, SpendLimit),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, SpendLimit),
+            (402, "", SpendLimit),
+            (529, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, Overloaded),
+            (503, "<html>busy</html>", Overloaded),
+            (408, "", Overloaded),
+            (401, r#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, Unauthorized),
+            (403, "{}", Unauthorized),
+            (404, r#"{"error":{"message":"model 'x' not found"}}"#, UnknownModel),
+            (413, r#"{"error":{"type":"request_too_large"}}"#, TooLong),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 1 > 0"}}"#, TooLong),
+            (400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, TooLong),
+            (400, r#"{"error":{"code":400,"message":"the request exceeds the available context size"}}"#, TooLong),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"bad"}}"#, Rejected),
+            (301, "", Rejected),
+        ] {
+            let fault = Fault::of_answer(status, &RetryHints::default(), body, target);
+            assert_eq!(fault.error.kind, wanted, "{status} {body}");
+            assert_eq!(fault.retry, wanted == Overloaded, "{status} {body}");
+            assert!(fault.error.message.starts_with("anthropic/m: HTTP "), "{}", fault.error.message);
+        }
+    }
+
+    #[test]
+    fn the_providers_word_on_retrying_wins_except_on_spending() {
+        let endpoint = Endpoint::new("a", Protocol::Anthropic, "http://x");
+        let target = Target { endpoint: &endpoint, model: "m" };
+        let retry = |status, word, body: &str| Fault::of_answer(status, &hints(&[("x-should-retry", word)], Timestamp(0)), body, target).retry;
+        assert!(!retry(529, "false", "{}"));
+        assert!(retry(400, "true", "{}"));
+        assert!(!retry(429, "true", r#"{"error":{"type":"insufficient_quota"}}"#));
+    }
+
+    #[test]
+    fn hostile_bodies_are_cut_and_keys_are_not_repeated() {
+        let endpoint = Endpoint::new("a", Protocol::Anthropic, "http://x").with_key(Secret::new("sk-secret"));
+        let target = Target { endpoint: &endpoint, model: "m" };
+        let body = format!("{{\"error\":{{\"message\":\"key sk-secret\\n\\u001b[31m{}\"}}}}", "x".repeat(100_000));
+        let message = Fault::of_answer(400, &RetryHints::default(), &body, target).error.message;
+        assert!(message.contains("key ***") && !message.contains("sk-secret") && message.len() < 600, "{message}");
+        assert!(!message.contains('\u{1b}') && !message.contains('\n'));
+    }
+
+    #[test]
+    fn errors_inside_a_stream_are_classed_by_their_words() {
+        let kind = |body: &str| Told::parse(body).into_error("a/m").kind;
+        assert_eq!(kind(r#"{"error":{"type":"overloaded_error","message":"x"}}"#), ModelErrorKind::Overloaded);
+        assert_eq!(kind(r#"{"error":{"type":"invalid_request_error","message":"x"}}"#), ModelErrorKind::Rejected);
+        assert_eq!(kind(r#"{"error":{"code":402,"message":"x"}}"#), ModelErrorKind::SpendLimit);
+        assert_eq!(kind(r#"{"error":"something"}"#), ModelErrorKind::Overloaded);
+    }
+}

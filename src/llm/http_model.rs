@@ -1,0 +1,253 @@
+//! The model behind an HTTP endpoint: limiter, attempts, retries, fallbacks.
+//!
+//! A failed attempt is made again from the start and nothing of it is used. Waits are at least what the provider asks for;
+//! where it asks for more than the ceiling, that is told at once and not waited for. Another model of the call is only
+//! asked while the transcript holds no reply yet, since thinking is bound to the model that thought it.
+use super::{
+    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Sink, Target, capability,
+    fault::{Fault, RetryHints},
+    limiter::LaneKey,
+    price, provider, span,
+    stream::{Watch, decode},
+};
+use crate::{
+    clock::{Clock, millis},
+    http::Client,
+    message::{Reply, Role, StopReason},
+    tasks, trace,
+};
+use async_trait::async_trait;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::OnceCell;
+use tracing::Instrument as _;
+
+/// When to try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// Attempts at one model, the first included.
+    pub max_attempts: u32,
+    /// The first wait of the ladder, doubled each time.
+    pub first_wait: Duration,
+    /// The longest wait of the ladder.
+    pub longest_wait: Duration,
+    /// The longest wait that a provider may ask for.
+    pub ceiling: Duration,
+    /// Makes the random part of the waits.
+    pub seed: u64,
+}
+
+impl Default for Retries {
+    /// 10 attempts, 0.5 s doubling to 8 s, 120 s at most.
+    fn default() -> Retries {
+        Retries { max_attempts: 10, first_wait: Duration::from_millis(500), longest_wait: Duration::from_secs(8), ceiling: Duration::from_mins(2), seed: 0 }
+    }
+}
+
+impl Retries {
+    /// Returns the wait after a failed attempt, which counts from 1: the ladder less up to a quarter, or what the provider
+    /// asks for plus up to a tenth, whichever is longer; `None` where another attempt makes no sense.
+    fn wait(&self, fault: &Fault, attempt: u32, salt: u64) -> Option<Duration> {
+        if !fault.retry || attempt >= self.max_attempts || fault.wait.is_some_and(|wait| wait > self.ceiling) {
+            return None;
+        }
+        let mut random = fastrand::Rng::with_seed(self.seed ^ salt);
+        let rung = self.first_wait.saturating_mul(2_u32.saturating_pow(attempt - 1)).min(self.longest_wait);
+        let ladder = rung.mul_f64(1.0 - 0.25 * random.f64());
+        let asked = fault.wait.unwrap_or_default().mul_f64(1.0 + 0.1 * random.f64());
+        // Whole milliseconds, upwards: a clock that cuts the rest off would come too early.
+        u64::try_from(ladder.max(asked).as_micros().div_ceil(1_000)).ok().map(Duration::from_millis)
+    }
+}
+
+/// Models behind HTTP endpoints.
+#[derive(Debug, Clone)]
+pub struct HttpModel {
+    client: Client,
+    endpoints: Endpoints,
+    limiter: Limiter,
+    retries: Retries,
+    clock: Clock,
+    prices: Arc<OnceCell<()>>,
+}
+
+impl HttpModel {
+    /// Makes the model. All agents of a process should share one, or one `limiter`.
+    pub fn new(client: Client, endpoints: Endpoints, limiter: Limiter, clock: Clock) -> HttpModel {
+        HttpModel { client, endpoints, limiter, retries: Retries::default(), clock, prices: Arc::default() }
+    }
+
+    /// Sets when to try again.
+    #[must_use]
+    pub fn with_retries(self, retries: Retries) -> HttpModel {
+        HttpModel { retries, ..self }
+    }
+
+    /// Asks one model, as often as makes sense.
+    async fn ask(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let lane = lane(target.endpoint);
+        for attempt in 1..=self.retries.max_attempts.max(1) {
+            let permit = self.limiter.enter(&lane).await;
+            let span = trace::chat(&target.label());
+            trace::attempt(&span, attempt);
+            let result = self.attempt(call, target, sink).instrument(span.clone()).await;
+            span::end(&span, result.as_ref().map_err(|fault| &fault.error));
+            let fault = match result {
+                Ok(reply) => {
+                    permit.succeeded();
+                    return Ok(reply);
+                }
+                Err(fault) => fault,
+            };
+            let wait = self.retries.wait(&fault, attempt, salt(call, attempt));
+            if fault.congested {
+                // Everybody waits as long as was asked, within reason: whoever comes later must not be held up for hours.
+                permit.rejected(fault.wait.or(wait).map(|wait| wait.min(self.retries.ceiling)));
+            }
+            drop(permit);
+            let Some(wait) = wait else { return Err(self.last_word(fault, attempt)) };
+            sink.retrying(&fault.error, millis(wait));
+            self.clock.sleep_until(self.clock.now().after(wait)).await;
+        }
+        // The last attempt has no wait, so the loop has returned.
+        Err(ModelError::new(ModelErrorKind::Rejected, format!("{}: no attempt was made", target.label())))
+    }
+
+    fn last_word(&self, fault: Fault, attempt: u32) -> ModelError {
+        let ModelError { kind, message, hint } = fault.error;
+        match fault.wait.filter(|wait| *wait > self.retries.ceiling) {
+            Some(wait) => {
+                let message = format!("{message} (it asks to wait {} s; the longest wait is {} s)", wait.as_secs(), self.retries.ceiling.as_secs());
+                ModelError { kind, message, hint: hint.or_else(|| Some("resume the run later".to_owned())) }
+            }
+            None if attempt > 1 => ModelError { kind, message: format!("{message} (after {attempt} attempts)"), hint },
+            None => ModelError { kind, message, hint },
+        }
+    }
+
+    /// Reads the price table once, beside the first reply and off the scheduler's thread.
+    async fn read_prices(&self) {
+        self.prices
+            .get_or_init(|| async {
+                // A panic in it is met again, and told, by whoever asks for a price.
+                let _ = tasks::blocking(price::warm).await;
+            })
+            .await;
+    }
+
+    async fn attempt(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, Fault> {
+        let format = provider(target.endpoint.protocol);
+        let request = format.request(call, target)?;
+        let response = self.client.post(&request, target.endpoint.timeouts).await.map_err(|error| Fault::of_transport(&error, target))?;
+        let status = response.status();
+        if !(200..300).contains(&status) {
+            let hints = RetryHints::of(&response, self.clock.now());
+            return Err(Fault::of_answer(status, &hints, &response.error_text().await, target));
+        }
+        let watch = Watch { target, sink, clock: &self.clock };
+        let (reply, ()) = tokio::join!(decode(response.into_stream(), format.decoder(call, target), watch), self.read_prices());
+        let mut reply = reply?;
+        reply.usd = price::usd(target.endpoint, target.model, &reply.usage, self.clock.now());
+        Ok(reply)
+    }
+}
+
+#[async_trait]
+impl Model for HttpModel {
+    async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let is_begun = call.messages.iter().any(|message| message.role == Role::Assistant);
+        let choices = if is_begun { call.models.get(..1).unwrap_or_default() } else { call.models };
+        let mut errors: Vec<ModelError> = Vec::new();
+        for (n, model) in choices.iter().enumerate() {
+            let result = match self.endpoints.require(model) {
+                Ok((endpoint, model)) => self.ask(call, Target { endpoint, model }, sink).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                // What one model declines another may not.
+                Ok(Reply { stop: StopReason::Refusal { .. }, .. }) if n + 1 < choices.len() => {}
+                Ok(reply) => return Ok(reply),
+                Err(error) => errors.push(error),
+            }
+        }
+        Err(all(errors))
+    }
+
+    fn window(&self, model: &str) -> u64 {
+        let (name, id) = model.split_once('/').unwrap_or(("", model));
+        let endpoint = self.endpoints.get(name);
+        let listed = capability::capabilities(id).window;
+        match endpoint {
+            Some(Endpoint { window: Some(window), .. }) => *window,
+            // Nobody waits for the table: before the first reply hardly anything has been said.
+            Some(endpoint) if !capability::is_known(id) && self.prices.initialized() => price::window(endpoint, id).unwrap_or(listed),
+            _ => listed,
+        }
+    }
+}
+
+/// Joins the errors of all models that were tried. Its class is the first that may pass by itself, otherwise the first.
+fn all(errors: Vec<ModelError>) -> ModelError {
+    let kind = errors.iter().find(|error| error.kind.is_transient()).or(errors.first()).map(|error| error.kind);
+    let hint = errors.iter().find_map(|error| error.hint.clone());
+    let message: Vec<String> = errors.into_iter().map(|error| error.message).collect();
+    match kind {
+        Some(kind) => ModelError { kind, message: message.join("; "), hint },
+        None => ModelError::new(ModelErrorKind::UnknownModel, "no model is named"),
+    }
+}
+
+fn lane(endpoint: &Endpoint) -> LaneKey {
+    let credential = endpoint.key.as_ref().map_or_else(|| endpoint.base_url.clone(), super::Secret::fingerprint);
+    LaneKey { provider: endpoint.name.clone(), credential }
+}
+
+/// Makes waits of different callers differ, and those of the same call agree from run to run.
+fn salt(call: &ModelCall<'_>, attempt: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (call.node, call.agent, call.messages.len(), attempt).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(retry: bool, wait: Option<u64>) -> Fault {
+        Fault { error: ModelError::new(ModelErrorKind::Overloaded, "x"), retry, wait: wait.map(Duration::from_millis), congested: true }
+    }
+
+    #[test]
+    fn waits_climb_the_ladder_and_are_never_shorter_than_asked() {
+        let retries = Retries::default();
+        for salt in 0..200 {
+            let wait = |attempt, asked| retries.wait(&fault(true, asked), attempt, salt).unwrap().as_millis();
+            assert!((375..=500).contains(&wait(1, None)));
+            assert!((750..=1_000).contains(&wait(2, None)));
+            assert!((6_000..=8_000).contains(&wait(9, None)));
+            assert!((30_000..=33_000).contains(&wait(1, Some(30_000))));
+            assert!(wait(6, Some(1)) >= 6_000, "the ladder holds where less is asked for");
+        }
+        let waits: std::collections::BTreeSet<_> = (0..50).map(|salt| retries.wait(&fault(true, Some(30_000)), 1, salt)).collect();
+        assert!(waits.len() > 40, "callers do not come back together");
+    }
+
+    #[test]
+    fn some_failures_are_not_waited_for() {
+        let retries = Retries::default();
+        assert_eq!(retries.wait(&fault(false, None), 1, 0), None);
+        assert_eq!(retries.wait(&fault(true, None), retries.max_attempts, 0), None);
+        assert_eq!(retries.wait(&fault(true, Some(3_600_000)), 1, 0), None);
+        assert!(retries.wait(&fault(true, Some(120_000)), 1, 0).is_some());
+    }
+
+    #[test]
+    fn the_errors_of_several_models_are_told_together() {
+        let error = all(vec![ModelError::new(ModelErrorKind::Unauthorized, "a/x: no key").hint("set it"), ModelError::new(ModelErrorKind::Cut, "b/y: cut")]);
+        assert_eq!((error.kind, error.message.as_str(), error.hint.as_deref()), (ModelErrorKind::Cut, "a/x: no key; b/y: cut", Some("set it")));
+        assert_eq!(all(Vec::new()).kind, ModelErrorKind::UnknownModel);
+    }
+}

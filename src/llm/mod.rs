@@ -1,0 +1,167 @@
+//! One model call. A `Provider` is a wire format and does no I/O; a `Model` is what an agent talks to.
+//!
+//! A stream that ends without its terminal event is a failed attempt, never a reply. Retries, the shared limiter and
+//! fallbacks are inside `Model`: an agent sees a whole [`Reply`] or a final [`ModelError`].
+//!
+//! How the parts talk: [`HttpModel`] takes a place from the limiter, lets the `Provider` of the endpoint's protocol write
+//! the request, sends it through `http`, and feeds the events of the answer to the provider's `Decoder`, which is pure and
+//! gives a reply only where the stream reached its end. [`Script`] answers from a file instead.
+//!
+//! History is never serialised again: requests are built by joining the bytes that blocks were recorded with.
+mod anthropic;
+mod capability;
+mod endpoint;
+mod fault;
+mod fields;
+mod http_model;
+mod limiter;
+mod openai_chat;
+mod price;
+mod provider;
+mod schema;
+pub mod script;
+mod span;
+mod stream;
+mod surrogate;
+
+pub use capability::{Capabilities, capabilities};
+pub use endpoint::{Endpoint, Endpoints, Protocol, Secret};
+pub use http_model::{HttpModel, Retries};
+pub use limiter::Limiter;
+pub use price::usd;
+pub use provider::{Decoder, Heard, Provider, Target, provider};
+pub use script::Script;
+
+use crate::{
+    event::NodeId,
+    message::{Message, Reply, ToolSpec},
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Everything a request is made from: a pure function of the transcript and the agent.
+#[derive(Debug, Clone)]
+pub struct ModelCall<'a> {
+    /// Who asks; for traces, scripts and fairness, never sent.
+    pub node: &'a NodeId,
+    /// The agent's name; for traces and scripts, never sent.
+    pub agent: &'a str,
+    /// `provider/model`, in order of preference. Once a reply is in the transcript: only the one that gave it.
+    pub models: &'a [String],
+    /// Thinking effort, in the provider's word.
+    pub effort: Option<&'a str>,
+    /// Cap on the reply, in tokens; absent: the model's own.
+    pub max_output_tokens: Option<u32>,
+    /// The system text.
+    pub system: &'a str,
+    /// The tools, sorted by name.
+    pub tools: &'a [ToolSpec],
+    /// JSON Schema that the final answer must fit; sent where the provider has a format for it, always checked by us.
+    pub output_schema: Option<&'a Value>,
+    /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.
+    pub messages: &'a [Arc<Message>],
+}
+
+/// What an agent talks to.
+#[async_trait]
+pub trait Model: Send + Sync {
+    /// Asks for one reply.
+    ///
+    /// # Errors
+    /// After all retries and fallbacks.
+    async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError>;
+
+    /// Returns the size of the model's context window, in tokens.
+    fn window(&self, model: &str) -> u64;
+
+    /// Returns whether the replies come from a script and not from a model.
+    fn is_scripted(&self) -> bool {
+        false
+    }
+}
+
+/// Where a reply's progress is shown while it streams. Nothing of it is a result.
+pub trait Sink: Send + Sync {
+    /// Takes a piece of text.
+    fn text(&self, _delta: &str) {}
+    /// Takes a piece of visible thinking.
+    fn thinking(&self, _delta: &str) {}
+    /// Takes note that an attempt failed and another follows after `wait_ms`.
+    fn retrying(&self, _why: &ModelError, _wait_ms: u64) {}
+}
+
+/// A sink that shows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+impl Sink for Silent {}
+
+/// Why no reply could be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelError {
+    /// The class, for programs.
+    pub kind: ModelErrorKind,
+    /// A sentence fragment that names provider and model.
+    pub message: String,
+    /// What to do, where that is known.
+    pub hint: Option<String>,
+}
+
+impl ModelError {
+    /// Makes an error without a hint.
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> ModelError {
+        ModelError { kind, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> ModelError {
+        ModelError { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// The classes of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModelErrorKind {
+    /// No connection, or it broke; retried until the ceiling.
+    Unreachable,
+    /// 429 with a time to wait, 529, 5xx; retried until the ceiling.
+    Overloaded,
+    /// The stream ended, stalled or broke before its terminal event; retried until the ceiling.
+    Cut,
+    /// The provider's spend limit: waiting does not mend it.
+    SpendLimit,
+    /// The key is missing or wrong.
+    Unauthorized,
+    /// No such model or provider.
+    UnknownModel,
+    /// The request does not fit the window.
+    TooLong,
+    /// The provider refused the request as malformed: a bug of ours or of the endpoint's.
+    Rejected,
+    /// The script has no reply for this turn.
+    Script,
+}
+
+impl ModelErrorKind {
+    /// Returns whether the same request may succeed later.
+    pub fn is_transient(self) -> bool {
+        matches!(self, ModelErrorKind::Unreachable | ModelErrorKind::Overloaded | ModelErrorKind::Cut)
+    }
+
+    /// Returns the one word for it, in snake case.
+    pub fn word(self) -> &'static str {
+        match self {
+            ModelErrorKind::Unreachable => "unreachable",
+            ModelErrorKind::Overloaded => "overloaded",
+            ModelErrorKind::Cut => "cut",
+            ModelErrorKind::SpendLimit => "spend_limit",
+            ModelErrorKind::Unauthorized => "unauthorized",
+            ModelErrorKind::UnknownModel => "unknown_model",
+            ModelErrorKind::TooLong => "too_long",
+            ModelErrorKind::Rejected => "rejected",
+            ModelErrorKind::Script => "script",
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! OpenAI Chat Completions, streaming, as OpenAI and the many servers that speak like it have it.
+//!
+//! The neutral blocks of the transcript are turned into this protocol's messages by joining the bytes of their fields. A
+//! call keeps the model's own argument text in its field `arguments`, and the text it thought in is kept as thinking.
+mod calls;
+mod decoder;
+
+use super::{
+    Decoder, Endpoint, ModelCall, ModelError, Provider, Target,
+    capability::capabilities,
+    fields::{Fields, push_field, push_string, string},
+    provider::{Turn, effort, headers, turns},
+    schema,
+};
+use crate::{
+    http::HttpRequest,
+    message::{Block, Role, ToolSpec, View},
+};
+use decoder::ChatDecoder;
+use serde_json::json;
+
+/// The wire format.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenAiChat;
+
+impl Provider for OpenAiChat {
+    fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError> {
+        let endpoint = target.endpoint;
+        let mut own = vec![("content-type", "application/json".to_owned()), ("accept", "text/event-stream".to_owned())];
+        if let Some(key) = &endpoint.key {
+            own.push(("authorization", format!("Bearer {}", key.expose())));
+        }
+        Ok(HttpRequest { url: format!("{}/chat/completions", endpoint.base_url), headers: headers(own, endpoint), body: body(call, target)?.into_bytes() })
+    }
+
+    fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
+        Box::new(ChatDecoder::new(call, target))
+    }
+}
+
+/// Writes the body, the messages last: so one request begins with almost all bytes of the one before.
+fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
+    let model = capabilities(target.model);
+    let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
+    out.push_str("{\"model\":");
+    push_string(&mut out, target.model);
+    push_field(&mut out, "stream", "true");
+    push_field(&mut out, "stream_options", r#"{"include_usage":true}"#);
+    if let Some(tokens) = call.max_output_tokens {
+        push_field(&mut out, limit_word(target.endpoint), &tokens.max(1).to_string());
+    }
+    if let Some(word) = effort(call, model.effort, target)? {
+        push_field(&mut out, "reasoning_effort", &string(word));
+    }
+    if let Some(schema) = call.output_schema.filter(|_| target.endpoint.takes_schema).and_then(schema::sendable) {
+        let strict = schema::requires_all(&schema);
+        let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
+        push_field(&mut out, "response_format", &format.to_string());
+    }
+    if !call.tools.is_empty() {
+        push_field(&mut out, "tools", &tools(call.tools));
+    }
+    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages), model.wants_reasoning_back));
+    out.push('}');
+    Ok(out)
+}
+
+/// OpenAI's own models only take the newer word, most other servers only the older.
+fn limit_word(endpoint: &Endpoint) -> &'static str {
+    if endpoint.base_url.contains("//api.openai.com/") { "max_completion_tokens" } else { "max_tokens" }
+}
+
+fn tools(tools: &[ToolSpec]) -> String {
+    let mut out = String::from("[");
+    for (n, tool) in tools.iter().enumerate() {
+        out.push_str(if n == 0 { "" } else { "," });
+        out.push_str(r#"{"type":"function","function":{"name":"#);
+        push_string(&mut out, &tool.name);
+        push_field(&mut out, "description", &string(&tool.description));
+        push_field(&mut out, "parameters", &tool.input_schema.to_string());
+        out.push_str("}}");
+    }
+    out.push(']');
+    out
+}
+
+fn messages(system: &str, turns: &[Turn<'_>], reasoning_back: bool) -> String {
+    let mut all = Vec::new();
+    if !system.trim().is_empty() {
+        all.push(format!(r#"{{"role":"system","content":{}}}"#, string(system)));
+    }
+    for turn in turns {
+        match turn.role {
+            Role::User => user(turn, &mut all),
+            Role::Assistant => all.push(assistant(turn, reasoning_back)),
+        }
+    }
+    format!("[{}]", all.join(","))
+}
+
+/// Writes what the user's side says: each result its own message, directly after the calls, then the text.
+fn user(turn: &Turn<'_>, all: &mut Vec<String>) {
+    for block in &turn.blocks {
+        if let View::ToolResult(result) = block.view() {
+            let content = text_bytes(block, "content").filter(|raw| raw.len() > 2).unwrap_or_else(|| string("(no output)"));
+            all.push(format!(r#"{{"role":"tool","tool_call_id":{},"content":{content}}}"#, string(&result.call)));
+        }
+    }
+    if let Some(text) = joined_text(&turn.blocks) {
+        all.push(format!(r#"{{"role":"user","content":{text}}}"#));
+    }
+}
+
+fn assistant(turn: &Turn<'_>, reasoning_back: bool) -> String {
+    let calls: Vec<String> = turn.blocks.iter().filter_map(|block| tool_call(block)).collect();
+    let text = joined_text(&turn.blocks);
+    let content = text.unwrap_or_else(|| if calls.is_empty() { "\"\"".to_owned() } else { "null".to_owned() });
+    let mut out = format!(r#"{{"role":"assistant","content":{content}"#);
+    if !calls.is_empty() {
+        let thought = turn.blocks.iter().find(|block| matches!(block.view(), View::Thinking(_))).and_then(|block| text_bytes(block, "thinking"));
+        if let Some(thought) = thought.filter(|_| reasoning_back) {
+            push_field(&mut out, "reasoning_content", &thought);
+        }
+        push_field(&mut out, "tool_calls", &format!("[{}]", calls.join(",")));
+    }
+    out.push('}');
+    out
+}
+
+fn tool_call(block: &Block) -> Option<String> {
+    let View::ToolCall(call) = block.view() else { return None };
+    let fields = Fields::parse(block.raw().as_str()).unwrap_or_default();
+    let arguments = fields.get("arguments").filter(|raw| raw.starts_with('"')).map(str::to_owned);
+    let arguments = arguments.unwrap_or_else(|| string(fields.get("input").unwrap_or("{}")));
+    Some(format!(r#"{{"id":{},"type":"function","function":{{"name":{},"arguments":{arguments}}}}}"#, string(&call.id), string(&call.name)))
+}
+
+/// Joins the text blocks by blank lines, as the bytes of one JSON string.
+fn joined_text(blocks: &[&Block]) -> Option<String> {
+    let texts: Vec<String> = blocks.iter().filter(|block| matches!(block.view(), View::Text(_))).filter_map(|block| text_bytes(block, "text")).collect();
+    let inner: Vec<&str> = texts.iter().map(|text| &text[1..text.len() - 1]).collect();
+    if inner.is_empty() { None } else { Some(format!("\"{}\"", inner.join("\\n\\n"))) }
+}
+
+/// Returns the bytes of a field that is a string, quotes included.
+fn text_bytes(block: &Block, key: &str) -> Option<String> {
+    let fields = Fields::parse(block.raw().as_str()).ok()?;
+    fields.get(key).filter(|raw| raw.len() >= 2 && raw.starts_with('"')).map(str::to_owned)
+}

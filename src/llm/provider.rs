@@ -1,0 +1,169 @@
+//! What a wire format is: a call to the bytes of a request, and the events of a stream to a reply. No I/O, no clock.
+use super::{Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol, anthropic::Anthropic, capability::Effort, openai_chat::OpenAiChat};
+use crate::{
+    http::HttpRequest,
+    message::{Block, Message, Reply, Role, StopReason, View},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// One model at one endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Where it is served.
+    pub endpoint: &'a Endpoint,
+    /// Its id there.
+    pub model: &'a str,
+}
+
+impl Target<'_> {
+    /// Returns `provider/model`.
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.endpoint.name, self.model)
+    }
+}
+
+/// A wire format.
+pub trait Provider: Send + Sync {
+    /// Writes the request. The same call gives the same bytes.
+    ///
+    /// # Errors
+    /// `Rejected` where the call asks for what the model is known not to take.
+    fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError>;
+
+    /// Makes a decoder for the answer to one request.
+    fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder>;
+}
+
+/// Puts a reply together from the events of a stream.
+pub trait Decoder: Send {
+    /// Takes one event.
+    ///
+    /// # Errors
+    /// Where the event is an error or breaks the protocol: the attempt has failed.
+    fn push(&mut self, event: &str, data: &str) -> Result<Heard, ModelError>;
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// `Cut` where the stream did not reach its end: nothing of it is a reply.
+    fn finish(self: Box<Self>) -> Result<Reply, ModelError>;
+}
+
+/// What an event was, for whoever watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing but a sign of life.
+    Ping,
+    /// Something that is not shown.
+    Progress,
+    /// A piece of text.
+    Text(String),
+    /// A piece of visible thinking.
+    Thinking(String),
+    /// The last event.
+    End,
+}
+
+/// Returns the wire format of a protocol.
+pub fn provider(protocol: Protocol) -> &'static dyn Provider {
+    match protocol {
+        Protocol::Anthropic => &Anthropic,
+        Protocol::OpenAiChat => &OpenAiChat,
+    }
+}
+
+/// Consecutive messages of one role, as one: the protocols want roles to alternate, and answers in one message.
+pub(super) struct Turn<'a> {
+    pub(super) role: Role,
+    pub(super) blocks: Vec<&'a Block>,
+}
+
+/// Joins consecutive messages of one role.
+pub(super) fn turns<'a>(messages: &'a [Arc<Message>]) -> Vec<Turn<'a>> {
+    let mut turns: Vec<Turn<'a>> = Vec::new();
+    for message in messages {
+        match turns.last_mut() {
+            Some(last) if last.role == message.role => last.blocks.extend(&message.blocks),
+            _ => turns.push(Turn { role: message.role, blocks: message.blocks.iter().collect() }),
+        }
+    }
+    turns
+}
+
+/// Returns the effort to send.
+pub(super) fn effort<'a>(call: &ModelCall<'a>, known: Effort, target: Target<'_>) -> Result<Option<&'a str>, ModelError> {
+    match (call.effort, known) {
+        (None, _) | (Some(_), Effort::None) => Ok(None),
+        (Some(word), Effort::Words(words)) if !words.contains(&word) => {
+            let message = format!("{}: there is no effort `{word}`", target.label());
+            Err(ModelError::new(ModelErrorKind::Rejected, message).hint(format!("the efforts of this model are {}", words.join(", "))))
+        }
+        (Some(word), Effort::Words(_) | Effort::Any) => Ok(Some(word)),
+    }
+}
+
+/// Returns the protocol's headers and the endpoint's own, which win.
+pub(super) fn headers(own: Vec<(&str, String)>, endpoint: &Endpoint) -> Vec<(String, String)> {
+    let mut headers: Vec<(String, String)> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for (name, value) in &endpoint.headers {
+        let name = name.to_ascii_lowercase();
+        headers.retain(|(other, _)| *other != name);
+        headers.push((name, value.clone()));
+    }
+    headers
+}
+
+/// The ids of tool calls: those of the transcript, and the new ones, which must differ from all of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ids {
+    used: BTreeSet<String>,
+    turn: usize,
+    minted: usize,
+}
+
+impl Ids {
+    pub(super) fn of(messages: &[Arc<Message>]) -> Ids {
+        let used = messages.iter().flat_map(|message| message.calls()).map(|call| call.id.clone()).collect();
+        let turn = messages.iter().filter(|message| message.role == Role::Assistant).count();
+        Ids { used, turn, minted: 0 }
+    }
+
+    /// Returns `id` where it is new, otherwise one made from it; the same stream after the same transcript gives the same.
+    pub(super) fn claim(&mut self, id: &str) -> String {
+        self.minted += 1;
+        let base = if id.trim().is_empty() { format!("call_{}_{}", self.turn, self.minted) } else { id.to_owned() };
+        // As many candidates as there are ids, and one more: one of them is free.
+        let mut candidates = std::iter::once(base.clone()).chain((2..=self.used.len() + 2).map(|n| format!("{base}-{n}")));
+        let free = candidates.find(|candidate| !self.used.contains(candidate)).expect("there are more candidates than used ids");
+        self.used.insert(free.clone());
+        free
+    }
+}
+
+/// Makes stop reason and calls agree: what counts is whether there are calls, since servers get the word wrong.
+pub(super) fn settle(stop: StopReason, blocks: &[Block]) -> StopReason {
+    let has_calls = blocks.iter().any(|block| matches!(block.view(), View::ToolCall(_)));
+    match stop {
+        StopReason::EndTurn | StopReason::StopSequence if has_calls => StopReason::ToolUse,
+        StopReason::ToolUse if !has_calls => StopReason::EndTurn,
+        stop => stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ToolCall;
+    use serde_json::json;
+
+    #[test]
+    fn empty_and_repeated_ids_are_replaced_the_same_way_each_time() {
+        let call = |id: &str| Block::tool_call(&ToolCall { id: id.to_owned(), name: "Read".to_owned(), input: json!({}) });
+        let said = Arc::new(Message { role: Role::Assistant, blocks: vec![call("a"), call("a-2"), call("call_1_1")] });
+        for _ in 0..2 {
+            let mut ids = Ids::of(std::slice::from_ref(&said));
+            let claimed: Vec<String> = ["", "a", "b", "b", " "].iter().map(|id| ids.claim(id)).collect();
+            assert_eq!(claimed, ["call_1_1-2", "a-3", "b", "b-2", "call_1_5"]);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads the events of one answer into a reply.
+use super::{Decoder, Heard, ModelError, ModelErrorKind, Sink, Target, fault::Fault};
+use crate::{clock::Clock, http::HttpError, message::Reply};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use sse_stream::SseByteStream;
+use std::{pin::pin, time::Duration};
+use tokio::time::timeout;
+
+/// A stream in which nothing but signs of life (pings, comments) come for this long has stalled.
+const SEMANTIC_IDLE: Duration = Duration::from_mins(5);
+/// How long the connection is read on after the last event, so that it can be used again.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// Whoever watches a stream.
+#[derive(Clone, Copy)]
+pub(super) struct Watch<'a> {
+    pub(super) target: Target<'a>,
+    pub(super) sink: &'a dyn Sink,
+    pub(super) clock: &'a Clock,
+}
+
+/// Reads a stream to its end. Where it breaks, the decoder decides whether the reply was whole before.
+pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, mut decoder: Box<dyn Decoder>, watch: Watch<'_>) -> Result<Reply, Fault> {
+    let body = pin!(body);
+    let mut events = pin!(SseByteStream::new(body));
+    let mut last_word = watch.clock.elapsed();
+    let mut broken = None;
+    let patience = SEMANTIC_IDLE.max(watch.target.endpoint.timeouts.idle);
+    loop {
+        let left = patience.saturating_sub(watch.clock.elapsed().saturating_sub(last_word));
+        let event = match timeout(left, events.next()).await {
+            Ok(Some(Ok(event))) => event,
+            Ok(Some(Err(error))) => {
+                broken = Some(broken_stream(error, watch.target));
+                break;
+            }
+            Ok(None) => break,
+            Err(_) => {
+                let message = format!("{}: nothing but signs of life for {} s", watch.target.label(), patience.as_secs());
+                broken = Some(ModelError::new(ModelErrorKind::Cut, message).into());
+                break;
+            }
+        };
+        let heard =
+            decoder.push(event.event.as_deref().unwrap_or_default(), event.data.as_deref().unwrap_or_default()).map_err(|error| redacted(error, watch))?;
+        match heard {
+            Heard::Ping => continue,
+            Heard::Progress => {}
+            Heard::Text(piece) => watch.sink.text(&piece),
+            Heard::Thinking(piece) => watch.sink.thinking(&piece),
+            Heard::End => {
+                // A server that does not end its answer costs the connection, not the reply.
+                let _ = timeout(DRAIN, events.next()).await;
+                break;
+            }
+        }
+        last_word = watch.clock.elapsed();
+    }
+    decoder.finish().map_err(|error| broken.unwrap_or_else(|| error.into()))
+}
+
+fn redacted(error: ModelError, watch: Watch<'_>) -> Fault {
+    ModelError { message: watch.target.endpoint.redact(&error.message), ..error }.into()
+}
+
+fn broken_stream(error: sse_stream::Error, target: Target<'_>) -> Fault {
+    match error {
+        sse_stream::Error::Body(source) => match source.downcast_ref::<HttpError>() {
+            Some(error) => Fault::of_transport(error, target),
+            None => ModelError::new(ModelErrorKind::Cut, format!("{}: {source}", target.label())).into(),
+        },
+        error => ModelError::new(ModelErrorKind::Cut, format!("{}: the stream cannot be read: {error}", target.label())).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! Process groups: ending them as a whole, and noting them so that they do not outlive this program.
+//!
+//! A note is a file whose name is `PID-START-SESSION-BOOT`, where the start is the kernel's tick count
+//! for the process and the boot is that of the machine. A number that was given to another process since does not match.
+//! It holds the command's token, by which those are known who left the group, as daemons do.
+use super::SandboxError;
+use rustix::process::{Pid, Signal, getpgid, getsid, kill_process_group, test_kill_process_group};
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The variable that marks processes started for a run.
+pub(super) const MARK: &str = "SPINNEY";
+
+/// The variable that holds a command's token.
+pub(super) const TOKEN: &str = "SPINNEY_COMMAND";
+
+/// Most times that a command's strays are looked for: whoever starts new ones faster than that is left.
+const SWEEPS_MAX: usize = 50;
+
+/// Most notes that are looked at in one go.
+const NOTES_MAX: usize = 10_000;
+
+/// Where living groups are noted.
+#[derive(Debug)]
+pub(super) struct Registry {
+    folder: PathBuf,
+    boot: String,
+}
+
+impl Registry {
+    pub(super) fn open(folder: PathBuf) -> Result<Registry, SandboxError> {
+        match fs::create_dir_all(&folder) {
+            Ok(()) => Ok(Registry { folder, boot: boot() }),
+            Err(source) => Err(SandboxError::Registry { path: folder, source }),
+        }
+    }
+}
+
+/// One command, told apart from every other since the machine was started. All processes that come of it inherit it, also
+/// those that leave its group and session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token(String);
+
+impl Token {
+    /// Makes a token that no other command of this boot has.
+    pub(super) fn new() -> Token {
+        static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            format!("{pid}-{}", Stat::of(pid).map_or(0, |stat| stat.start))
+        });
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Token(format!("{}-{}", *PROGRAM, COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Reads a token back; nothing where the text is none, such as that of a note cut short.
+    fn parse(text: &str) -> Option<Token> {
+        let parts: Vec<&str> = text.split('-').collect();
+        (parts.len() == 3 && parts.iter().all(|part| part.parse::<u64>().is_ok())).then(|| Token(text.to_owned()))
+    }
+
+    /// Returns its text, for the environment.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Kills every process that has it, wherever it went; returns whether there were any. Only on systems with `/proc`.
+    pub(super) fn kill_strays(&self) -> bool {
+        let mark = format!("{TOKEN}={}", self.0);
+        let mut found = false;
+        for _ in 0..SWEEPS_MAX {
+            let Some(numbers) = numbers() else { break };
+            let killed = numbers.filter(|pid| has_variable(*pid, &mark) && kill_if(*pid, &mark)).count();
+            if killed == 0 {
+                break;
+            }
+            found = true;
+        }
+        found
+    }
+}
+
+/// Kills a process where it still has a variable; its number cannot pass to another in between.
+#[cfg(target_os = "linux")]
+fn kill_if(pid: i32, variable: &str) -> bool {
+    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+    let held = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    held.is_some_and(|held| has_variable(pid, variable) && pidfd_send_signal(held, Signal::KILL).is_ok())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill_if(_pid: i32, _variable: &str) -> bool {
+    false
+}
+
+/// A group that this program started and has not yet ended. Dropping it kills it, and whoever left it.
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Pid,
+    note: Option<PathBuf>,
+    token: Option<Token>,
+    ended: bool,
+}
+
+impl Group {
+    /// Takes charge of the group that `leader` leads, and notes it. `token` is the one in its environment.
+    pub(super) fn new(leader: Pid, token: Option<Token>, registry: Option<&Registry>) -> Group {
+        let note = registry.and_then(|registry| {
+            // Without the kernel's word on when it started nothing could be told apart later.
+            let start = Stat::of(leader.as_raw_nonzero().get())?.start;
+            let session = getsid(None).ok()?;
+            let path = registry.folder.join(format!("{}-{start}-{}-{}", leader.as_raw_nonzero(), session.as_raw_nonzero(), registry.boot));
+            let mut file = fs::File::create_new(&path).ok()?;
+            // Without it only the group is found after a crash.
+            let _unwritten = token.as_ref().map(|token| file.write_all(token.text().as_bytes()));
+            Some(path)
+        });
+        Group { leader, note, token, ended: false }
+    }
+
+    /// Asks every process of the group to end; stopped ones are woken to hear it.
+    pub(super) fn ask_to_end(&self) {
+        // Errors mean that nobody is left.
+        let _gone = kill_process_group(self.leader, Signal::TERM);
+        let _gone = kill_process_group(self.leader, Signal::CONT);
+    }
+
+    /// Kills every process of the group. The leader must not have been waited for yet: until then its number is its own.
+    pub(super) fn kill(&self) {
+        let _gone = kill_process_group(self.leader, Signal::KILL);
+    }
+
+    /// Returns whether any process of the group may still run. The dead that nobody has waited for count only where the
+    /// system does not tell them apart.
+    pub(super) fn is_left(&self) -> bool {
+        let leader = self.leader.as_raw_nonzero().get();
+        test_kill_process_group(self.leader).is_ok() && processes().is_none_or(|mut all| all.any(|(_, stat)| stat.group == leader && !stat.dead))
+    }
+
+    /// Says that the group is over.
+    pub(super) fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.kill();
+        }
+        if let Some(token) = &self.token {
+            token.kill_strays();
+        }
+        if let Some(note) = &self.note {
+            let _already_gone = fs::remove_file(note);
+        }
+    }
+}
+
+/// Kills the groups that a dead program left behind and forgets them; returns how many were killed.
+///
+/// A group is killed where its leader still runs and started when the note says. Where the leader is gone, its group is
+/// only killed if a process of it belongs to the same session, is no older than the note, and carries this program's mark in its
+/// environment. Whoever left a group is known by the token in its environment. Only on systems with `/proc`; elsewhere notes are never written.
+///
+/// # Errors
+/// `Registry` where the folder cannot be read; a missing one holds nothing.
+pub fn reap(registry: &Path) -> Result<usize, SandboxError> {
+    let entries = match fs::read_dir(registry) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(source) => return Err(SandboxError::Registry { path: registry.to_owned(), source }),
+    };
+    let boot = boot();
+    let mut killed = 0;
+    for entry in entries.flatten().take(NOTES_MAX) {
+        let Some(note) = entry.file_name().to_str().and_then(Note::parse) else { continue };
+        if note.boot == boot {
+            let group = note.lives() && Pid::from_raw(note.leader).is_some_and(|leader| kill_process_group(leader, Signal::KILL).is_ok());
+            let token = fs::read_to_string(entry.path()).ok().and_then(|text| Token::parse(&text));
+            let strays = token.is_some_and(|token| token.kill_strays());
+            killed += usize::from(group || strays);
+        }
+        let _already_gone = fs::remove_file(entry.path());
+    }
+    Ok(killed)
+}
+
+/// A note, read back.
+#[derive(Debug, PartialEq, Eq)]
+struct Note {
+    leader: i32,
+    start: u64,
+    session: i32,
+    boot: String,
+}
+
+impl Note {
+    fn parse(name: &str) -> Option<Note> {
+        let mut parts = name.splitn(4, '-');
+        let mut next = || parts.next();
+        let note = Note { leader: next()?.parse().ok()?, start: next()?.parse().ok()?, session: next()?.parse().ok()?, boot: next()?.to_owned() };
+        // Killing group 1 or below would mean everybody.
+        (note.leader > 1 && Pid::from_raw(note.leader) != getpgid(None).ok()).then_some(note)
+    }
+
+    fn lives(&self) -> bool {
+        match Stat::of(self.leader) {
+            Some(stat) => stat.start == self.start && stat.group == self.leader,
+            None => self.orphan_lives(),
+        }
+    }
+
+    /// Looks for a process of the group whose leader is gone.
+    fn orphan_lives(&self) -> bool {
+        processes().is_some_and(|mut all| {
+            all.any(|(pid, stat)| stat.group == self.leader && stat.session == self.session && stat.start >= self.start && is_marked(pid))
+        })
+    }
+}
+
+/// Returns every process of the system, where it tells.
+fn processes() -> Option<impl Iterator<Item = (i32, Stat)>> {
+    Some(numbers()?.filter_map(|pid| Stat::of(pid).map(|stat| (pid, stat))))
+}
+
+/// Returns the number of every process of the system, where it tells.
+fn numbers() -> Option<impl Iterator<Item = i32>> {
+    let entries = fs::read_dir("/proc").ok()?;
+    Some(entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok())))
+}
+
+/// Returns whether a process was started with our mark in its environment.
+fn is_marked(pid: i32) -> bool {
+    has_variable(pid, &format!("{MARK}=1"))
+}
+
+/// Returns whether a process was started with a variable, written `NAME=VALUE`, in its environment.
+fn has_variable(pid: i32, variable: &str) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|found| found == variable.as_bytes()))
+}
+
+/// What the kernel says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    group: i32,
+    session: i32,
+    start: u64,
+    dead: bool,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Reads `/proc/PID/stat`: after the name, which may hold anything, come the fields from the third on.
+    fn parse(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Stat { dead: matches!(field(3)?, "Z" | "X"), group: field(5)?.parse().ok()?, session: field(6)?.parse().ok()?, start: field(22)?.parse().ok()? })
+    }
+}
+
+/// Returns a word for this boot of the machine.
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.chars().filter(char::is_ascii_hexdigit).take(16).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_cannot_confuse() {
+        let text = "77 (a) Z 1 (b) S 1 70 60 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
+        assert_eq!(Stat::parse(text), Some(Stat { group: 70, session: 60, start: 4242, dead: false }));
+        assert_eq!(Stat::parse("77 (a"), None);
+    }
+
+    #[test]
+    fn notes_that_would_kill_too_much_are_none() {
+        for name in ["", "1-2-3-b", "0-2-3-b", "-5-2-3-b", "x-2-3-b", "5-2", &format!("{}-1-1-b", getpgid(None).unwrap().as_raw_nonzero())] {
+            assert_eq!(Note::parse(name), None, "{name}");
+        }
+        assert_eq!(Note::parse("5-6-7-ab"), Some(Note { leader: 5, start: 6, session: 7, boot: "ab".to_owned() }));
+    }
+}

@@ -1,0 +1,240 @@
+//! Processes: the only place that starts them, and the walls around those that an agent asks for.
+//!
+//! A process runs in its own group with exactly the environment it is given. [`Sandbox::run`] returns when it is over
+//! and everything it started is dead: at its timeout or when it is cancelled the group is asked to end, then killed;
+//! what it leaves running in the background is given a moment to write its last words and is then killed too. The end
+//! of a pipe is never waited for. What was written until then is kept, its first and last bytes for a reader and the
+//! whole up to [`WHOLE_MAX`].
+//!
+//! One driver serves the blocking and the asynchronous caller: it polls the pipes, the process and a socket that the
+//! caller's end of the call closes, so that a dropped future, too, leaves nothing behind. It runs on its own thread from
+//! `tasks::blocking`, where starting a process does not hold up the scheduler.
+//!
+//! If this program itself is killed, the groups it leaves stand in a registry folder, and [`reap`] ends them at resume.
+//! What leaves its group (`setsid`) is only held by [`Confinement::Bubblewrap`], whose process namespace ends as a whole.
+mod capture;
+mod confine;
+mod driver;
+mod environment;
+mod group;
+
+pub use capture::{Captured, WHOLE_MAX};
+pub use confine::{Confinement, Walls};
+pub use environment::{clean_env, looks_secret};
+pub use group::reap;
+
+use crate::{clock::Clock, tasks};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Where programs are looked for when neither the caller nor the request says.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin";
+
+/// Starts processes. Cheap to clone; clones share what was probed.
+#[derive(Debug, Clone)]
+pub struct Sandbox(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shell: PathBuf,
+    path: OsString,
+    registry: Option<group::Registry>,
+    clock: Clock,
+    bubblewrap: OnceLock<Option<confine::Bubblewrap>>,
+}
+
+/// How a sandbox is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The folder that notes living groups, made if it is missing; without one nothing is noted.
+    pub registry: Option<PathBuf>,
+    /// The `PATH` on which the shell and `bwrap` are looked for.
+    pub path: Option<OsString>,
+}
+
+/// What to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// A command for `bash -c`, or for `sh -c` where there is no bash; never a login shell.
+    Shell(String),
+    /// A program, looked for on the request's `PATH` unless it holds a slash, and its arguments.
+    Exec {
+        /// The program.
+        program: OsString,
+        /// Its arguments, without its name.
+        args: Vec<OsString>,
+    },
+}
+
+/// One process to run.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What to start.
+    pub program: Program,
+    /// Where.
+    pub cwd: PathBuf,
+    /// The whole environment; nothing is inherited.
+    pub env: BTreeMap<String, String>,
+    /// What it reads; its standard input is closed after it.
+    pub stdin: Vec<u8>,
+    /// When it is ended; counted from its start.
+    pub timeout: Duration,
+    /// How many bytes of each stream are kept for a reader.
+    pub output_cap: usize,
+    /// The walls around it.
+    pub confine: Confinement,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+    /// Its time was up.
+    TimedOut,
+    /// The caller cancelled it.
+    Cancelled,
+}
+
+impl Exit {
+    /// Returns whether it ended with code 0.
+    pub fn is_success(self) -> bool {
+        self == Exit::Code(0)
+    }
+}
+
+/// What a process did.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// What it wrote to standard output.
+    pub stdout: Captured,
+    /// What it wrote to standard error.
+    pub stderr: Captured,
+    /// How it ended.
+    pub exit: Exit,
+    /// How long it ran, up to the end of the last process of its group.
+    pub took: Duration,
+}
+
+/// Why a process could not be run or watched. Fits after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// No such program.
+    #[error("find the program `{0}`")]
+    NoProgram(String),
+    /// The folder is missing or is none.
+    #[error("enter the folder `{}`", .0.display())]
+    NoFolder(PathBuf),
+    /// The system would not start it.
+    #[error("start `{program}` in `{}`", cwd.display())]
+    Start {
+        /// The program.
+        program: String,
+        /// The folder.
+        cwd: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Confinement was asked for and is not to be had.
+    #[error("confine a process: `bwrap` is not installed, or user namespaces are not allowed here")]
+    NoConfinement,
+    /// A folder that should be writable inside the walls is missing.
+    #[error("make `{}` writable in the sandbox: there is no such folder or file", .0.display())]
+    NoWritable(PathBuf),
+    /// A running process could not be watched; it was killed.
+    #[error("watch a running process")]
+    Watch(#[source] io::Error),
+    /// The registry folder cannot be used.
+    #[error("keep the registry of processes in `{}`", path.display())]
+    Registry {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A bug in the driver.
+    #[error("run a process")]
+    Driver(#[from] tasks::Panicked),
+}
+
+impl Sandbox {
+    /// Sets up a sandbox: finds the shell and makes the registry folder.
+    ///
+    /// # Errors
+    /// `Registry` where that folder cannot be made.
+    pub fn new(options: Options) -> Result<Sandbox, SandboxError> {
+        let path = options.path.unwrap_or_else(|| DEFAULT_PATH.into());
+        let shell = find_program(OsStr::new("bash"), &path).unwrap_or_else(|| PathBuf::from("/bin/sh"));
+        let registry = options.registry.map(group::Registry::open).transpose()?;
+        Ok(Sandbox(Arc::new(Inner { shell, path, registry, clock: Clock::system(), bubblewrap: OnceLock::new() })))
+    }
+
+    /// Runs a process to its end.
+    ///
+    /// Dropping the future ends the process as cancelling does, but nobody waits for it then.
+    ///
+    /// # Errors
+    /// A process that starts and fails is an `Output`; errors are about starting and watching.
+    pub async fn run(&self, request: Request, cancel: &CancellationToken) -> Result<Output, SandboxError> {
+        let (ours, theirs) = UnixStream::pair().map_err(SandboxError::Watch)?;
+        let ours = (!cancel.is_cancelled()).then_some(ours);
+        let inner = self.0.clone();
+        let work = tasks::blocking(move || driver::run(&inner, &request, Some(&theirs)));
+        tokio::pin!(work);
+        tokio::select! {
+            biased;
+            ended = &mut work => ended?,
+            () = cancel.cancelled() => {
+                // The driver sees the other end of its socket gone and ends the group.
+                drop(ours);
+                work.await?
+            }
+        }
+    }
+
+    /// Runs a process to its end on the calling thread, which must be one that may block. It cannot be cancelled.
+    ///
+    /// # Errors
+    /// As [`Sandbox::run`].
+    pub fn run_blocking(&self, request: &Request) -> Result<Output, SandboxError> {
+        driver::run(&self.0, request, None)
+    }
+
+    /// Returns the shell that commands are given to.
+    pub fn shell(&self) -> &Path {
+        &self.0.shell
+    }
+
+    /// Returns the `bwrap` program where it is installed and works, found out once by running it. May block for some
+    /// milliseconds the first time.
+    pub fn bubblewrap(&self) -> Option<&Path> {
+        self.0.bubblewrap().map(confine::Bubblewrap::program)
+    }
+}
+
+impl Inner {
+    fn bubblewrap(&self) -> Option<&confine::Bubblewrap> {
+        self.bubblewrap.get_or_init(|| confine::Bubblewrap::probe(self)).as_ref()
+    }
+}
+
+/// Returns the first executable of this name on a `PATH`.
+fn find_program(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
+    use rustix::fs::{Access, access};
+    // Relative entries would name other programs in other folders.
+    let folders = std::env::split_paths(path).filter(|folder| folder.is_absolute());
+    folders.map(|folder| folder.join(name)).find(|file| access(file, Access::EXEC_OK).is_ok() && file.is_file())
+}
+
+#[cfg(test)]
+mod tests;
