@@ -1,0 +1,130 @@
+//! Reading and writing whole files at a place, and what an agent remembers of those it read.
+use super::{
+    ToolError,
+    place::{Place, trouble},
+};
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat},
+    io::Errno,
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::OwnedFd,
+    sync::{Mutex, PoisonError},
+};
+
+/// Largest file that is read or written whole: 16 MiB.
+pub(super) const FILE_MAX: u64 = 16 << 20;
+
+/// How temporary files begin; one that a crash left is removed by [`super::put_back`].
+pub(super) const TEMPORARY: &str = ".spinney-write-";
+
+/// Most files that one agent remembers; further ones are not protected against changes by others.
+const SEEN_MAX: usize = 20_000;
+
+/// What an agent last read or wrote of each file, so that it does not overwrite what it has not seen.
+#[derive(Debug, Default)]
+pub struct Seen(Mutex<BTreeMap<String, [u8; 32]>>);
+
+impl Seen {
+    /// Notes the content of a file.
+    pub(super) fn note(&self, key: &str, content: &[u8]) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() < SEEN_MAX || seen.contains_key(key) {
+            seen.insert(key.to_owned(), Sha256::digest(content).into());
+        }
+    }
+
+    /// Refuses where the file is not as this agent last saw it. One that it never saw is not refused.
+    pub(super) fn check(&self, place: &Place, content: Option<&[u8]>) -> Result<(), ToolError> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(seen) = seen.get(&place.key()) else { return Ok(()) };
+        let is_same = content.is_some_and(|content| *seen == <[u8; 32]>::from(Sha256::digest(content)));
+        if is_same {
+            return Ok(());
+        }
+        Err(ToolError::Model(format!(
+            "`{}` has changed since you last read it (by a command or by someone else): Read it again, then make the change",
+            place.path().display()
+        )))
+    }
+}
+
+/// Reads a whole regular file.
+pub(super) fn read(place: &Place) -> Result<Vec<u8>, ToolError> {
+    let file = place.open().map_err(|error| trouble(place, "open", &error))?;
+    read_regular(file).map_err(|error| trouble(place, "read", &error))
+}
+
+/// Reads a whole regular file, or nothing where there is none.
+pub(super) fn read_if_there(place: &Place) -> Result<Option<Vec<u8>>, ToolError> {
+    match place.open() {
+        Ok(file) => read_regular(file).map(Some).map_err(|error| trouble(place, "read", &error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(trouble(place, "open", &error)),
+    }
+}
+
+fn read_regular(file: File) -> io::Result<Vec<u8>> {
+    let stat = fstat(&file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR.into()),
+        _ => return Err(io::Error::other("it is a pipe, a socket or a device, not a file")),
+    }
+    let too_large =
+        || io::Error::other(format!("it has more than {} MiB: look at parts of it with Grep, or with `head`, `tail` or `sed -n` in Bash", FILE_MAX >> 20));
+    if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > FILE_MAX {
+        return Err(too_large());
+    }
+    let mut content = Vec::new();
+    // It may grow while it is read, and some files do not know their size.
+    file.take(FILE_MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > FILE_MAX { Err(too_large()) } else { Ok(content) }
+}
+
+/// Replaces a file as a whole, or makes it, with its folders; readers see the old or the new one. Its mode is kept.
+pub(super) fn write(place: &Place, content: &[u8]) -> Result<(), ToolError> {
+    if content.len() as u64 > FILE_MAX {
+        return Err(ToolError::Model(format!("could not write `{}`: it would have more than {} MiB", place.path().display(), FILE_MAX >> 20)));
+    }
+    let (folder, name) = place.open_parent(true).map_err(|error| trouble(place, "reach", &error))?;
+    let mode = mode_there(&folder, &name).map_err(|error| trouble(place, "write", &error))?;
+    replace(&folder, &name, content, mode).map_err(|error| trouble(place, "write", &error))
+}
+
+/// Returns the mode of the file that is to be replaced, where there is one.
+pub(super) fn mode_there(folder: &OwnedFd, name: &OsString) -> io::Result<Option<Mode>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some(Mode::from_raw_mode(stat.st_mode & 0o777))),
+            FileType::Directory => Err(Errno::ISDIR.into()),
+            FileType::Symlink => Err(io::Error::other("it is a symbolic link: use the path it leads to")),
+            _ => Err(io::Error::other("it is a pipe, a socket or a device, not a file")),
+        },
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes beside the file and renames over it.
+pub(super) fn replace(folder: &OwnedFd, name: &OsString, content: &[u8], mode: Option<Mode>) -> io::Result<()> {
+    let temporary = format!("{TEMPORARY}{:016x}", fastrand::u64(..));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(folder, &temporary, flags, Mode::from_raw_mode(0o666))?);
+    let written = file.write_all(content).and_then(|()| {
+        if let Some(mode) = mode {
+            fchmod(&file, mode)?;
+        }
+        Ok(renameat(folder, &temporary, folder, name)?)
+    });
+    if written.is_err() {
+        // The first error is the one to tell; the file may not even be there.
+        let _removed = unlinkat(folder, &temporary, AtFlags::empty());
+    }
+    written
+}
