@@ -68,7 +68,10 @@
 //! *workspace* either. Work is *captured* as a commit, *joined* with others, *ejected* when nobody settles its *conflict*,
 //! and *lands* on a branch. *Cancel* is asked for, *abort* follows from a sibling's failure. *Acknowledged* means: survives the
 //! death of the process; *synced*: on the disk.
+pub mod agent;
+pub mod cli;
 pub mod clock;
+pub mod engine;
 pub mod event;
 pub mod git;
 pub mod hooks;
@@ -84,6 +87,7 @@ pub mod sandbox;
 pub mod skills;
 pub mod source;
 pub mod tasks;
+pub mod telemetry;
 pub mod tools;
 pub mod trace;
 pub mod workflow;

@@ -1,1 +1,6 @@
-fn main() {}
+//! The `spinney` program: everything is in the library.
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    spinney::cli::main()
+}

@@ -1,0 +1,226 @@
+//! The pure core and the journal: `cargo bench --bench core`.
+//!
+//! What is measured grows with the run (steps, items, records); the figures of one group are to be read beside each other.
+//! `append/floor` is the least that keeps the same bytes: a write to a file, and where it is synced, `fdatasync`.
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use serde_json::json;
+use spinney::{
+    clock::Timestamp,
+    engine::{Command, Live, decide},
+    event::{Brief, CommitId, Event, Item, NodeId, Outcome, Record, Recovery, RunId, RunStarted, StepId, Success},
+    journal::{RunState, SqliteStore, Store as _},
+    llm::script,
+    message::{Message, Reply, ToolResult},
+    plan::{Catalog, Plan},
+    source::Source,
+    workflow::Workflow,
+};
+use std::{
+    fmt::Write as _,
+    fs::File,
+    hint::black_box,
+    io::{self, Write as _},
+    sync::Arc,
+};
+
+/// Records of the log that is replayed.
+const LOG: usize = 100_000;
+/// Agents in it.
+const AGENTS: usize = 128;
+
+criterion_group!(benches, deciding, folding, appending);
+criterion_main!(benches);
+
+fn deciding(c: &mut Criterion) {
+    let mut group = c.benchmark_group("decide");
+    for size in [10, 1_000, 10_000] {
+        for (shape, narrow) in [("items", None), ("items of which 4 may run", Some(4))] {
+            let (plan, state, live) = fan(size, narrow);
+            assert_eq!(decide(&plan, &state, &live).len(), 1, "one ended, so one begins");
+            group.bench_function(BenchmarkId::new(shape, size), |b| b.iter(|| black_box(decide(&plan, &state, &live))));
+        }
+        let (plan, state) = chain(size);
+        assert_eq!(decide(&plan, &state, &Live::default()).len(), 1, "one ended, so one begins");
+        group.bench_function(BenchmarkId::new("steps", size), |b| b.iter(|| black_box(decide(&plan, &state, &Live::default()))));
+    }
+    group.finish();
+}
+
+fn folding(c: &mut Criterion) {
+    let (plan, records) = log(LOG);
+    let mut group = c.benchmark_group("fold");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(records.len() as u64));
+    group.bench_function("replay of 100,000 records", |b| b.iter(|| RunState::replay(plan.clone(), &records).expect("the log is legal")));
+    group.finish();
+    let mut group = c.benchmark_group("check");
+    for size in [10, 1_000, 10_000] {
+        let (plan, state, live) = fan(size, None);
+        let Some(Command::Start { node, attempt }) = decide(&plan, &state, &live).pop() else { continue };
+        let record = Record { seq: state.next_seq(), at: Timestamp(0), event: Event::StepStarted { node, attempt } };
+        group.bench_function(BenchmarkId::new("of a start among items", size), |b| b.iter(|| state.check(black_box(record.seq), black_box(&record.event))));
+    }
+    group.finish();
+}
+
+fn appending(c: &mut Criterion) {
+    let mut group = c.benchmark_group("append");
+    for (word, synced) in [("plain", false), ("synced", true)] {
+        for batch in [1, 64] {
+            let dir = tempfile::tempdir().expect("there is room for a temporary folder");
+            let mut store = SqliteStore::create(dir.path(), &RunId::from("bench")).expect("the folder is empty");
+            let mut next = 0;
+            group.throughput(Throughput::Elements(batch));
+            group.bench_function(BenchmarkId::new(word, batch), |b| {
+                let mut fresh = || {
+                    let records: Vec<Record> = (next..next + batch).map(told).collect();
+                    next += batch;
+                    records
+                };
+                // Numbers may have no gap, so each batch is made just before it is appended.
+                b.iter_batched(&mut fresh, |records| store.append(&records, synced).expect("the disk has room"), BatchSize::PerIteration);
+            });
+            let mut file = File::create(dir.path().join("floor")).expect("the folder is writable");
+            let records: Vec<Record> = (0..batch).map(told).collect();
+            group.bench_function(BenchmarkId::new(format!("floor, {word}"), batch), |b| {
+                b.iter(|| keep(&mut file, &records, synced).expect("the disk has room"));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// Keeps records in a bare file, a line each.
+fn keep(file: &mut File, records: &[Record], synced: bool) -> io::Result<()> {
+    let mut lines = String::new();
+    for record in records {
+        let _ = writeln!(lines, "{}", serde_json::to_string(record)?);
+    }
+    file.write_all(lines.as_bytes())?;
+    if synced { file.sync_data() } else { Ok(()) }
+}
+
+/// A record of the size that most have.
+fn told(seq: u64) -> Record {
+    Record { seq, at: Timestamp(seq), event: finished(&NodeId::step(&StepId::from("work")), &format!("call_{seq}_0")) }
+}
+
+fn compile(yaml: &str) -> Arc<Plan> {
+    let source = Source { name: "bench.yaml".to_owned(), text: yaml.to_owned() };
+    let workflow = Workflow::load(&Arc::new(source)).expect("the workflow is well formed");
+    let (plan, _warnings) = Plan::compile(&workflow, &Catalog::default()).expect("the workflow is right");
+    Arc::new(plan)
+}
+
+/// A run of many items of which as many run as may, but for one that has just ended.
+fn fan(size: usize, narrow: Option<u32>) -> (Arc<Plan>, RunState, Live) {
+    let plan = compile("version: 1\nname: fan\nsteps:\n  work:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n");
+    let step = StepId::from("work");
+    let items = (0..size).map(|n| Item { key: n.to_string(), value: json!(n), needs: Vec::new() }).collect();
+    let mut log = Log::new(&plan);
+    log.tell(Event::ItemsAdded { step: step.clone(), items, by: NodeId::step(&step), max_parallel: narrow });
+    let mut live = Live::default();
+    let begun = decide(&plan, &log.state, &live);
+    for command in begun {
+        let Command::Start { node, attempt } = command else { continue };
+        live.nodes.insert(node.clone());
+        log.tell(Event::StepStarted { node, attempt });
+    }
+    let first = live.nodes.pop_first().expect("one was begun");
+    log.tell(Event::StepFinished { node: first, outcome: Outcome::Succeeded(Success::default()) });
+    (plan, log.state, live)
+}
+
+/// A chain of steps, the first of which has ended.
+fn chain(size: usize) -> (Arc<Plan>, RunState) {
+    let mut yaml = "version: 1\nname: chain\nsteps:\n  s0: { run: \"true\" }\n".to_owned();
+    for n in 1..size {
+        let _ = writeln!(yaml, "  s{n}: {{ needs: [s{}], run: \"true\" }}", n - 1);
+    }
+    let plan = compile(&yaml);
+    let mut log = Log::new(&plan);
+    let first = NodeId::step(&StepId::from("s0"));
+    log.tell(Event::StepStarted { node: first.clone(), attempt: 1 });
+    log.tell(Event::StepFinished { node: first, outcome: Outcome::Succeeded(Success::default()) });
+    (plan, log.state)
+}
+
+/// A legal log of agents that make one call a turn.
+fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
+    let plan = compile("version: 1\nname: log\ndefaults: { max_parallel: 128 }\nsteps:\n  work:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n");
+    let step = StepId::from("work");
+    let nodes: Vec<NodeId> = (0..AGENTS).map(|n| NodeId::item(&step, &n.to_string())).collect();
+    let items = (0..AGENTS).map(|n| Item { key: n.to_string(), value: json!(n), needs: Vec::new() }).collect();
+    let mut log = Log::new(&plan);
+    log.tell(Event::ItemsAdded { step: step.clone(), items, by: NodeId::step(&step), max_parallel: None });
+    for node in &nodes {
+        log.tell(Event::StepStarted { node: node.clone(), attempt: 1 });
+        log.tell(Event::AgentBriefed { node: node.clone(), brief: brief() });
+    }
+    let mut turn = 0;
+    while log.records.len() < size {
+        for node in &nodes {
+            let call = format!("call_{turn}_0");
+            let reply = Reply { model: "mock/mock".to_owned(), ..script::reply("I look.", &[("Bash", json!({"command": format!("ls {turn}")}))]) };
+            // The script's own ids repeat, which the fold allows: they are answered before they are used again.
+            let call = reply.calls().next().map_or(call, |made| made.id.clone());
+            log.tell(Event::ModelReplied { node: node.clone(), reply });
+            log.tell(Event::ToolStarted { node: node.clone(), call: call.clone(), input: None, recovery: Recovery::Again });
+            log.tell(finished(node, &call));
+        }
+        turn += 1;
+    }
+    (plan, log.records)
+}
+
+fn finished(node: &NodeId, call: &str) -> Event {
+    Event::ToolFinished {
+        node: node.clone(),
+        result: ToolResult::new(call, "a line of what was found\n".repeat(10), false),
+        tool: "Bash".to_owned(),
+        verdict: "allowed".to_owned(),
+        context: Vec::new(),
+        output: None,
+        took_ms: 2,
+    }
+}
+
+fn brief() -> Brief {
+    Brief {
+        agent: "worker".to_owned(),
+        models: vec!["mock/mock".to_owned()],
+        system: "You work.\n".repeat(40),
+        tools: Vec::new(),
+        output_schema: None,
+        message: Message::user("go"),
+    }
+}
+
+/// A log being written, with its fold.
+struct Log {
+    state: RunState,
+    records: Vec<Record>,
+}
+
+impl Log {
+    fn new(plan: &Arc<Plan>) -> Log {
+        let mut log = Log { state: RunState::new(plan.clone()), records: Vec::new() };
+        log.tell(Event::RunStarted(RunStarted {
+            run: RunId::from("bench"),
+            workflow: plan.name.clone(),
+            file: plan.source.name.clone(),
+            inputs: serde_json::Map::new(),
+            base: CommitId::from("0"),
+            head: None,
+            pins: std::collections::BTreeMap::new(),
+            script: None,
+        }));
+        log
+    }
+
+    fn tell(&mut self, event: Event) {
+        let record = Record { seq: self.state.next_seq(), at: Timestamp(0), event };
+        self.state.apply(&record).expect("the log is legal");
+        self.records.push(record);
+    }
+}

@@ -1,0 +1,342 @@
+//! Doing what a reply asks for: every call gets exactly one result, those that do not touch each other at the same time.
+use super::{
+    Agent, Trouble, blocking,
+    gate::{Gate, Passed},
+    lanes::Lanes,
+};
+use crate::{
+    clock::millis,
+    event::{BlobId, CommitId, Event, Failure, FailureKind, FileBefore, Recovery, because},
+    journal::{BlobError, Call, Started},
+    message::{Block, Message, Raw, Reply, ToolCall, ToolResult, View},
+    tools::{self, Effect, ToolError, ToolOutput},
+    trace,
+};
+use futures_util::future::join_all;
+use serde_json::Value;
+use std::{collections::BTreeSet, error::Error, sync::Arc};
+use tokio::sync::Semaphore;
+use tracing::{Instrument as _, Span};
+
+/// Calls of one reply under way at the same time.
+const AT_ONCE: usize = 64;
+/// No result is longer than this, whatever its tool says, in bytes.
+const RESULT_BYTES_MAX: usize = 64 * 1024;
+
+impl Agent<'_> {
+    /// Answers the open calls of the last reply.
+    pub(super) async fn act(&mut self) -> Result<(), Trouble> {
+        self.settle_in().await?;
+        let open: Vec<Call> = self.talk.open_calls().cloned().collect();
+        let lanes = Lanes::new(open.iter().map(|call| self.effect(&call.call.name, input_of(call))).collect());
+        let slots = Semaphore::new(AT_ONCE);
+        let this = &*self;
+        let (lanes, slots) = (&lanes, &slots);
+        let ends = join_all(open.iter().enumerate().map(|(at, call)| async move {
+            let end = this.answer(at, call, lanes, slots).await;
+            lanes.finish(at);
+            end
+        }))
+        .await;
+        let mut trouble = None;
+        for end in ends {
+            match end {
+                Ok(events) => events.iter().for_each(|event| self.talk.apply(event)),
+                Err(other) => trouble = Some(graver(trouble, other)),
+            }
+        }
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Returns what a call may touch; a call that cannot run touches nothing.
+    pub(super) fn effect(&self, tool: &str, input: &Value) -> Effect {
+        let toolbox = &self.equipment.toolbox;
+        match toolbox.get(tool) {
+            Some(tool) if toolbox.check(&tool.spec().name, input).is_ok() => tool.effect(input, &self.session.tools),
+            _ => Effect::Reads(Vec::new()),
+        }
+    }
+
+    async fn answer(&self, at: usize, call: &Call, lanes: &Lanes, slots: &Semaphore) -> Result<Vec<Event>, Trouble> {
+        lanes.wait(at).await;
+        let _slot = slots.acquire().await;
+        self.go_on()?;
+        let span = trace::tool(&call.call.name, &call.call.id);
+        let answered = self.pass(at, call, lanes).instrument(span.clone()).await;
+        if let Ok(events) = &answered {
+            note(&span, events);
+        }
+        answered
+    }
+
+    /// Takes a call through the gate, runs it and records its result.
+    async fn pass(&self, at: usize, call: &Call, lanes: &Lanes) -> Result<Vec<Event>, Trouble> {
+        if call.cut {
+            return self.refuse(&call.call, "This call was cut at the output limit and was not run. Make it again in smaller pieces.", "cut").await;
+        }
+        if let Some(started) = &call.started {
+            return self.recover(call, started).await;
+        }
+        match self.gate(&call.call).await? {
+            Gate::Refuse { text, verdict } => self.refuse(&call.call, &text, verdict).await,
+            Gate::Pass(passed) => {
+                let effect = self.effect(&call.call.name, &passed.input);
+                lanes.wait_as(at, &effect).await;
+                let recovery = self.recovery(&effect).await?;
+                let event = Event::ToolStarted {
+                    node: self.session.node.clone(),
+                    call: call.call.id.clone(),
+                    input: passed.rewritten.then(|| passed.input.clone()),
+                    recovery: recovery.clone(),
+                };
+                self.equipment.recorder.record(event.clone()).await?;
+                let mut events = vec![event];
+                events.extend(self.execute(&call.call, passed, &recovery).await?);
+                Ok(events)
+            }
+        }
+    }
+
+    async fn refuse(&self, call: &ToolCall, text: &str, verdict: &str) -> Result<Vec<Event>, Trouble> {
+        let event = Event::ToolFinished {
+            node: self.session.node.clone(),
+            result: ToolResult::new(&call.id, text, true),
+            tool: call.name.clone(),
+            verdict: verdict.to_owned(),
+            context: Vec::new(),
+            output: None,
+            took_ms: 0,
+        };
+        self.equipment.recorder.record(event.clone()).await?;
+        Ok(vec![event])
+    }
+
+    /// Ends a call whose effect may have begun before the process died.
+    async fn recover(&self, call: &Call, started: &Started) -> Result<Vec<Event>, Trouble> {
+        match &started.recovery {
+            Recovery::Again => {}
+            Recovery::Restore(files) => self.put_back(files).await?,
+            Recovery::Rollback(commit) => self.roll_back(commit).await?,
+            Recovery::Unknown => {
+                let text = "This call was interrupted when the program died. It may or may not have had its effect: check before you make it again.";
+                return self.refuse(&call.call, text, "interrupted").await;
+            }
+        }
+        let passed = Passed {
+            input: input_of(call).clone(),
+            rewritten: started.input.is_some(),
+            context: Vec::new(),
+            verdict: "allowed before the interruption".to_owned(),
+        };
+        self.execute(&call.call, passed, &started.recovery).await
+    }
+
+    /// Runs a call that passed the gate, asks the hooks about its result and records it.
+    async fn execute(&self, call: &ToolCall, passed: Passed, recovery: &Recovery) -> Result<Vec<Event>, Trouble> {
+        let began = self.equipment.clock.elapsed();
+        let mut output = self.run_tool(call, &passed.input).await?;
+        self.go_on()?;
+        let took = self.equipment.clock.elapsed().saturating_sub(began);
+        let mut context = passed.context;
+        let after = self.hooks_after(call, &passed.input, &output, took).await?;
+        context.extend(after.context);
+        if let Some(text) = after.output {
+            output.text = text;
+        }
+        if let Some(reason) = after.blocked {
+            if after.rollback {
+                self.undo(recovery).await?;
+                output.text = format!("A hook refused the result of this call, and the worktree was put back to what it was before it: {reason}");
+            } else {
+                output.text = format!("A hook refused the result of this call: {reason}\n\n{}", output.text);
+            }
+            output.is_error = true;
+        }
+        let (text, whole) = cap(output.text, output.whole);
+        let output_blob = match whole {
+            Some(whole) => Some(self.keep(whole).await?),
+            None => None,
+        };
+        let event = Event::ToolFinished {
+            node: self.session.node.clone(),
+            result: ToolResult::new(&call.id, text, output.is_error),
+            tool: call.name.clone(),
+            verdict: passed.verdict,
+            context,
+            output: output_blob,
+            took_ms: millis(took),
+        };
+        self.equipment.recorder.record(event.clone()).await?;
+        match after.stop {
+            Some(reason) => Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
+            None => Ok(vec![event]),
+        }
+    }
+
+    async fn run_tool(&self, call: &ToolCall, input: &Value) -> Result<ToolOutput, Trouble> {
+        let Some(tool) = self.equipment.toolbox.get(&call.name) else {
+            return Ok(ToolOutput { text: format!("there is no tool `{}`", call.name), is_error: true, ..ToolOutput::default() });
+        };
+        match tool.call(input, &self.session.tools).await {
+            Ok(output) => Ok(output),
+            Err(ToolError::Model(text)) => Ok(ToolOutput { response: Value::String(text.clone()), text, is_error: true, ..ToolOutput::default() }),
+            Err(ToolError::Fatal(error)) => {
+                let message = format!("use the workspace of {}: {}", self.session.node, because(&error));
+                Err(Failure::new(FailureKind::Environment, message).into())
+            }
+        }
+    }
+
+    /// Notes what must be known to run a call again, before it runs.
+    async fn recovery(&self, effect: &Effect) -> Result<Recovery, Trouble> {
+        match effect {
+            Effect::Reads(_) | Effect::Recorded => Ok(Recovery::Again),
+            Effect::External => Ok(Recovery::Unknown),
+            Effect::Writes(paths) => {
+                let (paths, root, blobs) = (paths.clone(), self.session.tools.root.clone(), self.equipment.blobs.clone());
+                let before = blocking(FailureKind::Environment, move || {
+                    let before = tools::before(&paths, &root).into_iter().map(|file| {
+                        let content = file.content.map(|content| blobs.put(&content)).transpose()?;
+                        Ok::<_, BlobError>(FileBefore { path: file.path, content, executable: file.executable })
+                    });
+                    before.collect::<Result<Vec<_>, _>>()
+                });
+                before.await.map(Recovery::Restore)
+            }
+            Effect::Exclusive => match self.session.worktree.clone() {
+                None => Ok(Recovery::Unknown),
+                Some(worktree) => {
+                    let workspaces = self.equipment.workspaces.clone();
+                    blocking(FailureKind::Environment, move || workspaces.checkpoint(&worktree)).await.map(Recovery::Rollback)
+                }
+            },
+        }
+    }
+
+    async fn undo(&self, recovery: &Recovery) -> Result<(), Trouble> {
+        match recovery {
+            Recovery::Restore(files) => self.put_back(files).await,
+            Recovery::Rollback(commit) => self.roll_back(commit).await,
+            Recovery::Again | Recovery::Unknown => Ok(()),
+        }
+    }
+
+    async fn put_back(&self, files: &[FileBefore]) -> Result<(), Trouble> {
+        let (files, root, blobs) = (files.to_vec(), self.session.tools.root.clone(), self.equipment.blobs.clone());
+        blocking(FailureKind::Environment, move || -> Result<(), Box<dyn Error + Send + Sync>> {
+            let files = files.into_iter().map(|file| {
+                let content = file.content.map(|id| blobs.get(&id)).transpose()?;
+                Ok::<_, BlobError>(tools::Before { path: file.path, content, executable: file.executable })
+            });
+            Ok(tools::put_back(&files.collect::<Result<Vec<_>, _>>()?, &root)?)
+        })
+        .await
+    }
+
+    async fn roll_back(&self, commit: &CommitId) -> Result<(), Trouble> {
+        let Some(worktree) = self.session.worktree.clone() else { return Ok(()) };
+        let (workspaces, commit) = (self.equipment.workspaces.clone(), commit.clone());
+        blocking(FailureKind::Environment, move || workspaces.rollback(&worktree, &commit)).await
+    }
+
+    async fn keep(&self, whole: Vec<u8>) -> Result<BlobId, Trouble> {
+        let blobs = self.equipment.blobs.clone();
+        blocking(FailureKind::Environment, move || blobs.put(&whole)).await
+    }
+}
+
+/// Notes on a call's span how it was judged and whether its result is an error; the result's text is not exported.
+fn note(span: &Span, events: &[Event]) {
+    for event in events {
+        if let Event::ToolFinished { verdict, result, .. } = event {
+            trace::judged(span, verdict);
+            if result.is_error {
+                trace::failed(span, "tool_error", verdict);
+            }
+        }
+    }
+}
+
+fn input_of(call: &Call) -> &Value {
+    call.started.as_ref().and_then(|started| started.input.as_ref()).unwrap_or(&call.call.input)
+}
+
+/// A failure says more than a question, a question more than an interruption.
+fn graver(present: Option<Trouble>, other: Trouble) -> Trouble {
+    match (present, other) {
+        (Some(Trouble::Failed(failure)), _) | (_, Trouble::Failed(failure)) => Trouble::Failed(failure),
+        (Some(Trouble::Parked), _) | (_, Trouble::Parked) => Trouble::Parked,
+        (_, Trouble::Interrupted) => Trouble::Interrupted,
+    }
+}
+
+/// Holds a result to the cap of all results; what is cut is kept whole.
+fn cap(text: String, whole: Option<Vec<u8>>) -> (String, Option<Vec<u8>>) {
+    if text.len() <= RESULT_BYTES_MAX {
+        return (text, whole);
+    }
+    let (mut head, mut tail) = (RESULT_BYTES_MAX * 3 / 4, text.len() - RESULT_BYTES_MAX / 4);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    let cut = format!("{}\n[… {} bytes not shown …]\n{}", &text[..head], tail - head, &text[tail..]);
+    (cut, Some(whole.unwrap_or_else(|| text.into_bytes())))
+}
+
+/// Gives calls whose id is empty or taken one of their own, the same on every resume.
+pub(super) fn unique_ids(mut reply: Reply, messages: &[Arc<Message>], turn: u32) -> Reply {
+    let calls: Vec<&str> = reply.calls().map(|call| call.id.as_str()).collect();
+    let distinct: BTreeSet<&str> = calls.iter().copied().filter(|id| !id.is_empty()).collect();
+    let taken = |id: &str| messages.iter().any(|message| message.calls().any(|call| call.id == id));
+    if distinct.len() == calls.len() && !distinct.iter().any(|id| taken(id)) {
+        return reply;
+    }
+    let mut used: BTreeSet<String> = BTreeSet::new();
+    for (at, block) in reply.blocks.iter_mut().enumerate() {
+        let View::ToolCall(call) = block.view() else { continue };
+        let mut id = call.id.clone();
+        if id.is_empty() || taken(&id) || used.contains(&id) {
+            id = format!("call_{turn}_{at}");
+            if let Ok(mut value) = serde_json::from_str::<Value>(block.raw().as_str()) {
+                value["id"] = Value::String(id.clone());
+                *block = Block::from_raw(Raw::of(&value));
+            }
+        }
+        used.insert(id);
+    }
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::script::reply;
+    use serde_json::json;
+
+    #[test]
+    fn ids_that_are_empty_or_taken_are_minted_anew_and_the_same_each_time() {
+        let earlier = Arc::new(reply("", &[("Read", json!({}))]).message().unwrap());
+        let id = earlier.calls().next().unwrap().id.clone();
+        let twice = Reply {
+            blocks: vec![
+                Block::tool_call(&ToolCall { id: id.clone(), name: "Read".into(), input: json!({}) }),
+                Block::tool_call(&ToolCall { id: String::new(), name: "Read".into(), input: json!({}) }),
+            ],
+            ..reply("", &[])
+        };
+        let minted = unique_ids(twice.clone(), std::slice::from_ref(&earlier), 7);
+        let ids: Vec<&str> = minted.calls().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["call_7_0", "call_7_1"]);
+        assert_eq!(unique_ids(twice, &[earlier], 7), minted);
+    }
+
+    #[test]
+    fn a_result_beyond_the_cap_is_cut_and_says_so() {
+        let (text, whole) = cap("é".repeat(RESULT_BYTES_MAX), None);
+        assert!(text.len() < RESULT_BYTES_MAX + 100 && text.contains("bytes not shown"));
+        assert_eq!(whole.unwrap().len(), RESULT_BYTES_MAX * 2);
+    }
+}

@@ -1,0 +1,283 @@
+//! The one gate: every tool call of every agent, at every depth, in every mode, goes through here.
+//!
+//! schema -> hooks before -> schema again if rewritten -> permission rules -> the agent's mode -> scope -> (execution) ->
+//! hooks after. There is no other way to run a tool. A "no" of a hook or a deny rule is final; an allow of a hook does not
+//! undo an ask or deny rule.
+use super::{Agent, Answer, Trouble};
+use crate::{
+    clock::millis,
+    event::{Event, Failure, FailureKind},
+    hooks::{self, Answered, Ask, Decision, HookRunner, RuleContext, RuleVerdict, Verdict},
+    message::ToolCall,
+    tools::{Effect, ToolOutput},
+    trace,
+    workflow::Access,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// No hook runs longer, whatever its file says.
+const HOOK_TIME_MAX: Duration = Duration::from_mins(10);
+
+/// What the gate says of a call.
+pub(super) enum Gate {
+    /// It may run.
+    Pass(Passed),
+    /// It is answered without having run.
+    Refuse {
+        /// What the model is told.
+        text: String,
+        /// One or two words for the record.
+        verdict: &'static str,
+    },
+}
+
+/// A call that may run.
+pub(super) struct Passed {
+    /// The input as hooks left it.
+    pub(super) input: Value,
+    /// Whether they changed it.
+    pub(super) rewritten: bool,
+    /// What they want the model to know.
+    pub(super) context: Vec<String>,
+    /// Why it may, in a few words for the record.
+    pub(super) verdict: String,
+}
+
+/// What hooks said of a result.
+#[derive(Default)]
+pub(super) struct After {
+    /// The text that stands for the result.
+    pub(super) output: Option<String>,
+    /// Why the result is an error.
+    pub(super) blocked: Option<String>,
+    /// Whether the worktree goes back to what it was before the call.
+    pub(super) rollback: bool,
+    /// Why the agent ends.
+    pub(super) stop: Option<String>,
+    /// What the model is told besides.
+    pub(super) context: Vec<String>,
+}
+
+impl Agent<'_> {
+    /// Judges a call.
+    ///
+    /// # Errors
+    /// `Trouble` where a hook ends the agent or nobody is there to answer.
+    pub(super) async fn gate(&self, call: &ToolCall) -> Result<Gate, Trouble> {
+        if let Some(gate) = self.malformed(call, &call.input) {
+            return Ok(gate);
+        }
+        let decision = self.hooks_before(call).await?;
+        let allowed_by_hook = decision.verdict == Verdict::Allow;
+        let asked_by_hook = match decision.verdict {
+            Verdict::Deny { reason } => return Ok(refuse(reason, "denied by a hook")),
+            Verdict::Stop { reason } => return Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
+            Verdict::Park => return Err(self.park(call, "a hook wants this call to wait").await),
+            Verdict::Ask { question } => Some(question),
+            Verdict::Allow | Verdict::Undecided => None,
+        };
+        let rewritten = decision.input.is_some();
+        let input = decision.input.unwrap_or_else(|| call.input.clone());
+        if let Some(gate) = self.malformed(call, &input).filter(|_| rewritten) {
+            return Ok(gate);
+        }
+        let effect = self.effect(&call.name, &input);
+        let question = match self.rule(call, &input) {
+            RuleVerdict::Deny { rule } => return Ok(refuse(format!("the permission rule `{rule}` forbids this call. Find another way."), "denied by a rule")),
+            RuleVerdict::Ask { reason } => Some(reason),
+            RuleVerdict::Allow { .. } if asked_by_hook.is_none() => None,
+            RuleVerdict::Allow { .. } => asked_by_hook,
+            RuleVerdict::None { .. } if allowed_by_hook && !self.beyond_access(&effect) => None,
+            RuleVerdict::None { .. } => match (self.by_mode(call, &effect), asked_by_hook) {
+                (Mode::Deny(reason), _) => return Ok(refuse(reason, "denied by its access")),
+                (Mode::Allow, asked) => asked,
+                (Mode::Ask(reason), asked) => Some(asked.filter(|question| !question.is_empty()).unwrap_or(reason)),
+            },
+        };
+        if let Some(reason) = self.out_of_scope(&effect) {
+            return Ok(refuse(reason, "denied by its scope"));
+        }
+        let verdict = match question {
+            None => "allowed".to_owned(),
+            Some(question) => match self.question(call, &input, &question).await? {
+                Ok(by) => format!("allowed by {by}"),
+                Err(by) => return Ok(refuse(format!("this call was refused by {by}. Find another way."), "denied by a person")),
+            },
+        };
+        Ok(Gate::Pass(Passed { input, rewritten, context: decision.context, verdict }))
+    }
+
+    /// Refuses what no tool could run.
+    fn malformed(&self, call: &ToolCall, input: &Value) -> Option<Gate> {
+        let tools = &self.session.spec.tools;
+        if let Some(text) = call.invalid_input() {
+            let text: String = text.chars().take(500).collect();
+            return Some(refuse(format!("the arguments are not valid JSON, so nothing was run: {text}"), "malformed"));
+        }
+        let name = self.equipment.toolbox.get(&call.name).map(|tool| tool.spec().name.clone());
+        match name.filter(|name| tools.contains(name)) {
+            None => Some(refuse(format!("there is no tool `{}`; there are {}", call.name, tools.join(", ")), "unknown tool")),
+            Some(name) => self.equipment.toolbox.check(&name, input).err().map(|why| refuse(why, "malformed")),
+        }
+    }
+
+    fn rule(&self, call: &ToolCall, input: &Value) -> RuleVerdict {
+        let cx = RuleContext { cwd: &self.session.tools.cwd, root: &self.session.tools.root, home: self.session.home.as_deref(), writable: &[] };
+        self.session.permissions.judge(&call.name, input, &cx)
+    }
+
+    /// Whether an effect is more than the agent's access ever allows.
+    fn beyond_access(&self, effect: &Effect) -> bool {
+        self.session.spec.access == Access::Read && matches!(effect, Effect::Writes(_) | Effect::Exclusive)
+    }
+
+    /// What the agent's access says where no rule decides: it reads freely, edits freely where it may write, and runs
+    /// commands freely only inside walls.
+    fn by_mode(&self, call: &ToolCall, effect: &Effect) -> Mode {
+        if self.beyond_access(effect) {
+            return Mode::Deny("this agent may only read, and this call could write. Use a command or tool that only reads.".to_owned());
+        }
+        match effect {
+            Effect::Reads(_) | Effect::Writes(_) | Effect::External | Effect::Recorded => Mode::Allow,
+            Effect::Exclusive if self.session.free_shell => Mode::Allow,
+            Effect::Exclusive => Mode::Ask(format!("{} may do anything on this machine", call.name)),
+        }
+    }
+
+    fn out_of_scope(&self, effect: &Effect) -> Option<String> {
+        let scope = self.session.tools.scope.as_ref()?;
+        effect.outside(scope)
+    }
+
+    /// Asks a person: `Ok` with who allowed it, `Err` with who did not.
+    async fn question(&self, call: &ToolCall, input: &Value, why: &str) -> Result<Result<String, String>, Trouble> {
+        let shown: String = input.to_string().chars().take(400).collect();
+        let question = format!("{} {shown} ({why})", call.name);
+        let answer = self.equipment.asker.ask(&self.session.node, &question).await;
+        let (allowed, by) = match answer {
+            Answer::Nobody => return Err(self.park(call, &question).await),
+            Answer::Allowed { by } => (true, by),
+            Answer::Denied { by } => (false, by),
+        };
+        let (node, id) = (self.session.node.clone(), call.id.clone());
+        self.equipment.recorder.record(Event::QuestionAsked { node: node.clone(), call: id.clone(), question }).await?;
+        self.equipment.recorder.record(Event::QuestionAnswered { node, call: id, allowed, by: by.clone() }).await?;
+        Ok(if allowed { Ok(by) } else { Err(by) })
+    }
+
+    /// Leaves a call waiting, durably.
+    async fn park(&self, call: &ToolCall, question: &str) -> Trouble {
+        let event = Event::QuestionAsked { node: self.session.node.clone(), call: call.id.clone(), question: question.to_owned() };
+        match self.equipment.recorder.record(event).await {
+            Ok(()) => Trouble::Parked,
+            Err(closed) => closed.into(),
+        }
+    }
+
+    async fn hooks_before(&self, call: &ToolCall) -> Result<Decision, Trouble> {
+        let traceparent = trace::traceparent();
+        let decision = self.equipment.hooks.before(&self.session.spec.hooks, &self.ask_hooks(call, &call.input), &self.runner(traceparent.as_deref())).await;
+        self.report(&decision, Some(&call.id)).await?;
+        Ok(decision)
+    }
+
+    /// Asks the hooks about a result.
+    pub(super) async fn hooks_after(&self, call: &ToolCall, input: &Value, output: &ToolOutput, took: Duration) -> Result<After, Trouble> {
+        let traceparent = trace::traceparent();
+        let answered = Answered {
+            tool_response: &output.response,
+            error: output.is_error.then_some(output.text.as_str()),
+            is_interrupt: false,
+            duration_ms: millis(took),
+        };
+        let decision =
+            self.equipment.hooks.after(&self.session.spec.hooks, &self.ask_hooks(call, input), &answered, &self.runner(traceparent.as_deref())).await;
+        self.report(&decision, Some(&call.id)).await?;
+        let mut after = After { output: decision.output.as_ref().map(plain), rollback: decision.rollback, context: decision.context, ..After::default() };
+        match decision.verdict {
+            Verdict::Deny { reason } => after.blocked = Some(reason),
+            Verdict::Stop { reason } => after.stop = Some(reason),
+            Verdict::Undecided | Verdict::Allow | Verdict::Ask { .. } | Verdict::Park => {}
+        }
+        Ok(after)
+    }
+
+    /// Asks the Stop hooks: what the agent is to be told where it must go on.
+    pub(super) async fn stop_hooks(&self, text: &str) -> Result<Option<String>, Trouble> {
+        let traceparent = trace::traceparent();
+        let ending = hooks::Ending {
+            session: self.hook_session(),
+            is_sub_agent: self.session.node.helper.is_some(),
+            stop_hook_active: self.talk.tally().stops > 0,
+            last_assistant_message: Some(text),
+        };
+        let decision = self.equipment.hooks.stop(&self.session.spec.hooks, &ending, &self.runner(traceparent.as_deref())).await;
+        self.report(&decision, None).await?;
+        match decision.verdict {
+            Verdict::Deny { reason } => Ok(Some(reason)),
+            Verdict::Stop { reason } => Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
+            Verdict::Undecided | Verdict::Allow | Verdict::Ask { .. } | Verdict::Park => Ok(None),
+        }
+    }
+
+    /// Records what hooks said, and what went wrong with them; those that had nothing to say are not recorded.
+    async fn report(&self, decision: &Decision, call: Option<&str>) -> Result<(), Trouble> {
+        for ran in decision.ran.iter().filter(|ran| ran.verdict != "none") {
+            let event = Event::HookRan {
+                node: self.session.node.clone(),
+                hook: ran.hook.clone(),
+                on: ran.on.name().to_owned(),
+                call: call.map(str::to_owned),
+                verdict: ran.verdict.to_owned(),
+                reason: ran.reason.clone(),
+            };
+            self.equipment.recorder.record(event).await?;
+        }
+        Ok(())
+    }
+
+    fn ask_hooks<'s>(&'s self, call: &'s ToolCall, input: &'s Value) -> Ask<'s> {
+        Ask { session: self.hook_session(), tool_name: &call.name, tool_input: input, tool_use_id: &call.id }
+    }
+
+    fn hook_session(&self) -> hooks::Session<'_> {
+        let session = &self.session;
+        hooks::Session {
+            session_id: &session.run,
+            transcript_path: &session.transcript,
+            cwd: &session.tools.cwd,
+            root: &session.tools.root,
+            project_dir: &session.project,
+            agent_id: Some(&session.agent_id),
+            agent_type: Some(&session.spec.name),
+            permission_mode: if session.spec.access == Access::Write { "acceptEdits" } else { "default" },
+        }
+    }
+
+    fn runner<'s>(&'s self, traceparent: Option<&'s str>) -> HookRunner<'s> {
+        HookRunner {
+            sandbox: &self.equipment.sandbox,
+            clock: &self.equipment.clock,
+            cancel: &self.session.tools.cancel,
+            env: &self.equipment.env,
+            traceparent,
+            max_timeout: HOOK_TIME_MAX,
+        }
+    }
+}
+
+/// What the agent's access says.
+enum Mode {
+    Allow,
+    Ask(String),
+    Deny(String),
+}
+
+fn refuse(text: impl Into<String>, verdict: &'static str) -> Gate {
+    Gate::Refuse { text: text.into(), verdict }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

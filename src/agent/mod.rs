@@ -1,0 +1,405 @@
+//! One conversation in one workspace: ask the model, do what it asks, tell it, until it asks for nothing.
+//!
+//! What comes next follows from the transcript alone ([`Conversation::next`]); this module only does it, and records
+//! each thing before it is visible. Policy stands beside the loop: limits in `guard`, the gate that every tool call goes
+//! through in `gate`, room in the window in `compact`. It knows nothing of the graph it is a part of.
+mod act;
+mod compact;
+mod gate;
+mod guard;
+mod lanes;
+
+use crate::{
+    clock::Clock,
+    event::{Brief, Event, Failure, FailureKind, NodeId, Why},
+    git::{Workspaces, Worktree},
+    hooks::{Hooks, Permissions},
+    journal::{Blobs, Closed, Conversation, Ending, Next, Recorder},
+    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink},
+    message::{Message, Reply},
+    plan::AgentSpec,
+    sandbox::Sandbox,
+    tasks,
+    tools::{ToolContext, Toolbox},
+    trace,
+};
+use async_trait::async_trait;
+use futures_util::future::{BoxFuture, Shared};
+pub use guard::{Purse, out_of_budget};
+use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
+use tracing::{Instrument as _, Span};
+
+/// How often a cut or empty reply is asked to go on before the session fails.
+const CONTINUES_MAX: u32 = 3;
+/// How often Stop hooks in a row may keep an agent working (Claude Code's cap).
+const STOP_BLOCKS_MAX: u32 = 8;
+
+/// What all agents of a run share.
+pub struct Equipment {
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// All tools.
+    pub toolbox: Arc<Toolbox>,
+    /// All hooks.
+    pub hooks: Arc<Hooks>,
+    /// The run's account.
+    pub purse: Arc<dyn Purse>,
+    /// Who answers questions.
+    pub asker: Arc<dyn Asker>,
+    /// Where whole outputs go.
+    pub blobs: Arc<Blobs>,
+    /// Time.
+    pub clock: Clock,
+    /// The way to the journal.
+    pub recorder: Recorder,
+    /// Where streams are shown.
+    pub sink: Arc<dyn Sink>,
+    /// The run's worktrees.
+    pub workspaces: Workspaces,
+    /// What starts the hooks' processes.
+    pub sandbox: Sandbox,
+    /// The environment of hooks, clean of keys.
+    pub env: BTreeMap<String, String>,
+}
+
+/// What is one agent's own.
+pub struct Session {
+    /// Its node.
+    pub node: NodeId,
+    /// Who it is.
+    pub spec: Arc<AgentSpec>,
+    /// Its rules.
+    pub permissions: Permissions,
+    /// Where and how its calls run.
+    pub tools: ToolContext,
+    /// Its worktree, where it may write.
+    pub worktree: Option<Arc<Worktree>>,
+    /// Set where the workspace's files are still being put there.
+    pub coming: Option<Coming>,
+    /// Its node's name, for hooks.
+    pub agent_id: String,
+    /// The run's id, for hooks.
+    pub run: String,
+    /// Where the conversation is kept, for hooks.
+    pub transcript: PathBuf,
+    /// The user's home, for rules that name it.
+    pub home: Option<PathBuf>,
+    /// The main checkout, for hooks.
+    pub project: PathBuf,
+    /// Whether its shell may do anything without asking: it is confined, or somebody said it need not be.
+    pub free_shell: bool,
+}
+
+/// Files on their way to a workspace; can be awaited by many, and goes on only while somebody does.
+pub type Coming = Shared<BoxFuture<'static, Result<(), Failure>>>;
+
+/// Who answers the questions of rules and hooks.
+#[async_trait]
+pub trait Asker: Send + Sync {
+    /// Asks a person, or whoever stands for one.
+    async fn ask(&self, node: &NodeId, question: &str) -> Answer;
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes.
+    Allowed {
+        /// Whose.
+        by: String,
+    },
+    /// No.
+    Denied {
+        /// Whose.
+        by: String,
+    },
+    /// Nobody is there: the step waits.
+    Nobody,
+}
+
+/// Why a session ended without an end of turn.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It failed.
+    Failed(Failure),
+    /// It waits for a person.
+    Parked,
+    /// The process is to end, or the run is over; nothing is recorded and resume goes on from here.
+    Interrupted,
+}
+
+impl From<Closed> for Trouble {
+    fn from(Closed: Closed) -> Trouble {
+        Trouble::Interrupted
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Failed(failure)
+    }
+}
+
+/// Notes on the span of a step or a session how it ended. A message is not exported: it may quote what was said.
+pub fn note<T>(span: &Span, ended: &Result<T, Trouble>) {
+    match ended {
+        Ok(_) => trace::ended(span, "succeeded"),
+        Err(Trouble::Failed(failure)) => {
+            trace::ended(span, "failed");
+            trace::failed(span, failure.kind.word(), failure.kind.word());
+        }
+        Err(Trouble::Parked) => trace::ended(span, "parked"),
+        Err(Trouble::Interrupted) => trace::ended(span, "interrupted"),
+    }
+}
+
+/// Runs blocking work; where it fails, that is a failure of this kind.
+///
+/// # Errors
+/// `Trouble::Failed`, with all causes of the error.
+pub(crate) async fn blocking<T, E>(kind: FailureKind, work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, Trouble>
+where
+    T: Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
+{
+    let done = tasks::blocking(work).await.map_err(Failure::from)?;
+    done.map_err(|error| Failure::of(kind, error.into().as_ref()).into())
+}
+
+/// An agent at work.
+pub struct Agent<'a> {
+    equipment: &'a Equipment,
+    session: Session,
+    talk: Conversation,
+    began: Duration,
+    span: Span,
+}
+
+impl<'a> Agent<'a> {
+    /// Takes up a conversation from wherever it stands.
+    pub fn new(equipment: &'a Equipment, session: Session, talk: Conversation) -> Agent<'a> {
+        let began = equipment.clock.elapsed();
+        let span = trace::agent(&session.spec.name, &session.node);
+        Agent { equipment, session, talk, began, span }
+    }
+
+    /// Runs until the model ends its turn; `brief` is said where nothing was said yet. Returns the last text.
+    ///
+    /// # Errors
+    /// `Trouble` says how else it ended.
+    pub async fn run(&mut self, brief: &Brief) -> Result<String, Trouble> {
+        // Whatever it is doing when its time is over is cancelled and awaited, so that nothing of it is left running.
+        let (time, cancel) = (self.session.spec.limits.time, self.session.tools.cancel.clone());
+        let left = time.saturating_sub(self.equipment.clock.elapsed().saturating_sub(self.began));
+        let span = self.span.clone();
+        let mut work = std::pin::pin!(self.converse(brief).instrument(span));
+        tokio::select! {
+            ended = &mut work => ended,
+            () = tokio::time::sleep(left) => {
+                cancel.cancel();
+                let _ = work.await;
+                Err(guard::out_of_time(time).into())
+            }
+        }
+    }
+
+    async fn converse(&mut self, brief: &Brief) -> Result<String, Trouble> {
+        loop {
+            self.go_on()?;
+            match self.talk.next() {
+                Next::Brief => self.record(Event::AgentBriefed { node: self.session.node.clone(), brief: brief.clone() }).await?,
+                Next::Ask => self.ask().await?,
+                Next::Act => self.act().await?,
+                Next::End(ending) => {
+                    if let Some(text) = self.judge(ending).await? {
+                        return Ok(text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says something to the agent that has ended its turn.
+    ///
+    /// # Errors
+    /// `Trouble::Interrupted` where the run is over.
+    pub async fn tell(&mut self, text: &str, why: Why) -> Result<(), Trouble> {
+        self.record(Event::MessageAdded { node: self.session.node.clone(), message: Message::user(text), why }).await
+    }
+
+    /// Returns the span of the session; whoever holds it notes its end there.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Returns the conversation so far.
+    pub fn talk(&self) -> &Conversation {
+        &self.talk
+    }
+
+    /// Returns what is its own.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn go_on(&self) -> Result<(), Trouble> {
+        if self.session.tools.cancel.is_cancelled() { Err(Trouble::Interrupted) } else { Ok(()) }
+    }
+
+    /// Records an event of this conversation, then folds it.
+    async fn record(&mut self, event: Event) -> Result<(), Trouble> {
+        self.equipment.recorder.record(event.clone()).await?;
+        self.talk.apply(&event);
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Result<(), Trouble> {
+        let Some(brief) = self.talk.brief().cloned() else { return Ok(()) };
+        self.make_room(&brief).await?;
+        let estimate = self.talk.estimated_prompt();
+        guard::admit(&self.session.spec.limits, &self.talk, self.equipment.clock.elapsed().saturating_sub(self.began), estimate)?;
+        self.equipment.purse.reserve(estimate).map_err(guard::out_of_budget)?;
+        let asked = self.request(&brief).await;
+        self.equipment.purse.settle(estimate, asked.as_ref().ok());
+        let reply = self.unique_ids(asked.map_err(|error| self.no_reply(error))?);
+        self.record(Event::ModelReplied { node: self.session.node.clone(), reply }).await
+    }
+
+    async fn request(&self, brief: &Brief) -> Result<Reply, ModelError> {
+        let pinned = self.talk.model().map(|model| vec![model.to_owned()]);
+        let spec = &self.session.spec;
+        let call = ModelCall {
+            node: &self.session.node,
+            agent: &spec.name,
+            models: pinned.as_deref().unwrap_or(&brief.models),
+            effort: spec.model.effort.as_deref(),
+            max_output_tokens: spec.model.max_output_tokens,
+            system: &brief.system,
+            tools: &brief.tools,
+            output_schema: brief.output_schema.as_ref(),
+            messages: self.talk.messages(),
+        };
+        tokio::select! {
+            reply = self.equipment.model.reply(&call, self.equipment.sink.as_ref()) => reply,
+            never = self.meanwhile() => match never {},
+            () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
+        }
+    }
+
+    /// Puts the workspace's files there while a request is under way; never ends.
+    async fn meanwhile(&self) -> std::convert::Infallible {
+        if let Some(coming) = &self.session.coming {
+            // A failure is said by the first call that needs the files.
+            let _ = coming.clone().await;
+        }
+        std::future::pending().await
+    }
+
+    /// Waits until the workspace's files are there.
+    pub(crate) async fn settle_in(&self) -> Result<(), Trouble> {
+        match &self.session.coming {
+            Some(coming) => Ok(coming.clone().await?),
+            None => Ok(()),
+        }
+    }
+
+    fn no_reply(&self, error: ModelError) -> Trouble {
+        if self.session.tools.cancel.is_cancelled() {
+            return Trouble::Interrupted;
+        }
+        let kind = match error.kind {
+            ModelErrorKind::TooLong => FailureKind::ContextExhausted,
+            kind if kind.is_transient() => FailureKind::Unavailable,
+            _ => FailureKind::Model,
+        };
+        Trouble::Failed(Failure { hint: error.hint, ..Failure::new(kind, error.message) })
+    }
+
+    /// Gives calls whose id is empty or was used before an id of their own, the same on every resume.
+    fn unique_ids(&self, reply: Reply) -> Reply {
+        act::unique_ids(reply, self.talk.messages(), self.talk.spent().turns)
+    }
+
+    /// Shortens the conversation where the next request would come near the window.
+    async fn make_room(&mut self, brief: &Brief) -> Result<(), Trouble> {
+        let model = self.talk.model().or(brief.models.first().map(String::as_str)).unwrap_or_default();
+        let window = self.equipment.model.window(model);
+        let fits = window.saturating_sub(u64::from(self.session.spec.model.max_output_tokens.unwrap_or(16_000)).min(window / 3));
+        if self.talk.estimated_prompt() * 100 < fits * compact::TRIGGER_PERCENT {
+            return Ok(());
+        }
+        self.compact(fits).await
+    }
+
+    async fn compact(&mut self, fits: u64) -> Result<(), Trouble> {
+        let before = self.talk.estimated_prompt();
+        let full = || {
+            Failure::new(
+                FailureKind::ContextExhausted,
+                format!("the conversation needs about {before} tokens, about {fits} fit, and nothing more can be dropped"),
+            )
+        };
+        let messages = compact::compact(self.talk.messages(), fits).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
+        let event = |after| Event::Compacted {
+            node: self.session.node.clone(),
+            cut: self.talk.messages().len(),
+            messages: messages.clone(),
+            strategy: "ledger".to_owned(),
+            before,
+            after,
+        };
+        let mut preview = self.talk.clone();
+        preview.apply(&event(0));
+        let after = preview.estimated_prompt();
+        if after * 10 > before * 8 && after > fits {
+            return Err(full().into());
+        }
+        let event = event(after);
+        self.record(event).await
+    }
+
+    /// Judges how a turn ended: the text of a good end, `None` where the agent was told to go on.
+    async fn judge(&mut self, ending: Ending) -> Result<Option<String>, Trouble> {
+        let again = |count: u32| count < CONTINUES_MAX;
+        let continues = self.talk.tally().continues;
+        match ending {
+            Ending::Done { text } => self.stopped(text).await,
+            Ending::Empty if again(continues) => {
+                self.tell("Your reply was empty. Go on with the task, or say what you have done if it is finished.", Why::Continue).await.map(|()| None)
+            }
+            Ending::Empty => Err(Failure::new(FailureKind::Truncated, "the model answered with nothing, again and again").into()),
+            Ending::Cut if again(continues) => {
+                self.tell("Your reply was cut at the output limit. Go on from where it stopped, in smaller parts.", Why::Continue).await.map(|()| None)
+            }
+            Ending::Cut => Err(Failure::new(FailureKind::Truncated, "the model's replies were cut at the output limit, again and again")
+                .hint("raise `max_output_tokens` of the model")
+                .into()),
+            Ending::WindowFull if again(continues) => {
+                let fits = self.talk.estimated_prompt() * 3 / 4;
+                self.tell("Your reply was cut because the context window is full. Earlier parts were dropped; go on.", Why::Continue).await?;
+                self.compact(fits).await.map(|()| None)
+            }
+            Ending::WindowFull => Err(Failure::new(FailureKind::ContextExhausted, "the context window is full and stays so").into()),
+            Ending::Refused { category } => {
+                let category = if category.is_empty() { String::new() } else { format!(" ({category})") };
+                Err(Failure::new(FailureKind::Refused, format!("the model declined{category}"))
+                    .hint("reword the task, or name a fallback in `models.use`")
+                    .into())
+            }
+            Ending::Unknown { word } => Err(Failure::new(FailureKind::UnknownStop, format!("the model stopped for an unknown reason, `{word}`")).into()),
+        }
+    }
+
+    /// Asks the Stop hooks whether a good end is one.
+    async fn stopped(&mut self, text: String) -> Result<Option<String>, Trouble> {
+        self.settle_in().await?;
+        if self.talk.tally().stops >= STOP_BLOCKS_MAX {
+            return Ok(Some(text));
+        }
+        match self.stop_hooks(&text).await? {
+            None => Ok(Some(text)),
+            Some(reason) if self.talk.last_stop_reason() == Some(reason.as_str()) => Ok(Some(text)),
+            Some(reason) => self.tell(&reason, Why::StopHook).await.map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The command line.
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Runs declarative workflows of coding agents on one git repository.
+#[derive(Debug, Parser)]
+#[command(name = "spinney", version, about, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Start with `spinney demo`: it needs no key and no network.\nExit codes: 0 success, 1 the run failed, 2 usage or an invalid workflow, 3 waits for a person, 130/143 interrupted."
+)]
+pub(super) struct Cli {
+    /// Work as if started in this folder
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub(super) directory: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a whole workflow on a small repository of its own, with a scripted model
+    Demo(Demo),
+    /// Write a first workflow into this repository
+    Init(Init),
+    /// Run a workflow
+    Run(Run),
+    /// Go on with a run that was interrupted, killed or parked
+    Resume(Resume),
+    /// Check a workflow file without running it
+    Validate(Validate),
+    /// Draw a workflow's graph
+    Graph(Graph),
+    /// List the workflows, agents, skills and hooks found here, and what hides what
+    List(List),
+    /// List the runs of this repository
+    Runs(Runs),
+    /// Show what a run did: its steps, or one step turn by turn
+    Show(Show),
+    /// Show what a run changed
+    Diff(Diff),
+    /// Bring a run's result onto the branch that is checked out
+    Land(Land),
+    /// Look at the hooks and allow rules of this repository, and trust them
+    Trust(Trust),
+    /// Print the JSON Schema of workflow files
+    Schema,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Make the repository in this folder, which must not exist or be empty, instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
+    /// Print each event as one line of JSON instead of the screen
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// The workflow's name
+    #[arg(default_value = "first")]
+    pub(super) name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: spinney run feature --input goal=\"Add a --json flag\"")]
+pub(super) struct Run {
+    /// A workflow by name (`spinney list`), or a path ending in .yaml
+    pub(super) workflow: String,
+    /// An input of the workflow; again for each
+    #[arg(short, long = "input", value_name = "NAME=VALUE")]
+    pub(super) inputs: Vec<String>,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Resume {
+    /// The run, or as much of its name as no other begins with; absent: the newest that is not over
+    pub(super) run: Option<String>,
+    /// Go on although the workflow, a prompt, a skill or a hook has changed since
+    #[arg(long)]
+    pub(super) accept_changes: bool,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+/// How a run is carried out.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct How {
+    /// A model for whoever names none, or for one alias of the workflow
+    #[arg(short, long = "model", value_name = "[ALIAS=]PROVIDER/MODEL")]
+    pub(super) models: Vec<String>,
+    /// A script that stands for every model (see docs/scripts.md)
+    #[arg(long, value_name = "FILE")]
+    pub(super) script: Option<PathBuf>,
+    /// What happens when a rule or a hook asks and nobody is at the terminal
+    #[arg(long, value_enum, value_name = "ANSWER", default_value_t = OnAsk::Park)]
+    pub(super) on_ask: OnAsk,
+    /// Let agents' commands run without bubblewrap and without asking
+    #[arg(long)]
+    pub(super) unconfined: bool,
+    /// Print each event as one line of JSON instead of the screen
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What happens to a question that nobody is there to answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnAsk {
+    /// The step waits; exit code 3
+    #[default]
+    Park,
+    /// No
+    Deny,
+    /// Yes
+    Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Validate {
+    /// A workflow by name, or a path ending in .yaml; absent: all workflows of this repository
+    pub(super) workflow: Option<String>,
+    /// How findings are printed
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+/// How findings are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    #[default]
+    Human,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Graph {
+    /// A workflow by name, or a path ending in .yaml
+    pub(super) workflow: String,
+    /// The notation
+    #[arg(long, value_enum, default_value_t = Notation::Mermaid)]
+    pub(super) format: Notation,
+}
+
+/// The notation of a drawn graph.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Notation {
+    /// Mermaid, as Markdown pages show it
+    #[default]
+    Mermaid,
+    /// Graphviz
+    Dot,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Runs {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// A step, an item as step/key, or a helper session as step/key:name
+    pub(super) step: Option<String>,
+    /// Print the records as one line of JSON each
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// A step or an item as step/key; absent: the whole result
+    pub(super) step: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Land {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trust {
+    /// Trust everything that is shown without asking
+    #[arg(long)]
+    pub(super) yes: bool,
+}

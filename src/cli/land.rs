@@ -1,0 +1,132 @@
+//! `spinney land`: brings a run's branch onto the branch that is checked out, and only when asked to.
+//!
+//! Forward where that is possible, else by a merge commit that is made beside the checkout first. Whatever is not plainly
+//! safe is refused before anything is touched; the last word has git, which moves the branch and the files together and
+//! overwrites nothing that it does not know. Hooks of the repository do not run (see `git::landing`).
+use super::{
+    args,
+    context::{Context, Failed},
+    report::{FoundRun, Report, line, load_run, put},
+    screen::{failure_text, plural, short},
+};
+use crate::{
+    clock::Clock,
+    engine::SetupError,
+    event::{CommitId, Outcome},
+    git::{CommitMeta, GitError, Head, Merged, Repository, short_name},
+    journal::Branch,
+};
+
+/// Paths that a message lists.
+const LISTED: usize = 10;
+
+pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed> {
+    let FoundRun { repo, run, records, .. } = load_run(context, &args.run)?;
+    let report = Report::of(&records);
+    let Some(branch) = result(&report, &run.0)? else {
+        put(context, &format!("The run `{run}` changed nothing: there is nothing to land.\n"))?;
+        return Ok(0);
+    };
+    let name = short_name(&branch.name);
+    must_stand(&repo, &branch)?;
+    let (head, onto) = checked_out(&repo)?;
+    if repo.is_ancestor(&branch.commit, &head.commit).map_err(git)? {
+        put(context, &format!("{onto} has {name} already.\n"))?;
+        return Ok(0);
+    }
+    must_be_clean(&repo)?;
+    let target = target(&repo, &head, &branch, &run.0)?;
+    repo.forward_checkout(&target).map_err(|error| {
+        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(format!("nothing was changed; `git merge {name}` does the same by hand"))
+    })?;
+    let after = repo.head().map_err(git)?;
+    if after.branch != head.branch || after.commit != target {
+        return Err(Failed::new(format!("see {onto} at {}: something else moved it at the same time", short(&target.0)))
+            .hint("`git reflog` shows what happened; nothing is lost"));
+    }
+    let paths = repo.changed_paths(&head.commit, &target).map_err(git)?.len();
+    let mut said = format!("{onto} moved from {} to {}, {paths} {} changed.\n", short(&head.commit.0), short(&target.0), plural(paths, "path"));
+    if report.limit.is_some() {
+        said.push_str("The run ended at a limit, with less done than it was asked for.\n");
+    }
+    if target != branch.commit {
+        said.push_str("It is a merge, since both had moved: what was checked is the run's branch, not the merged tree.\n");
+    }
+    put(context, &said)?;
+    Ok(0)
+}
+
+/// Returns the branch that a run left; `None` where it changed nothing.
+fn result(report: &Report, run: &str) -> Result<Option<Branch>, Failed> {
+    match &report.outcome {
+        Some(Outcome::Succeeded(_)) => Ok(report.branch.clone().filter(|branch| branch.made)),
+        Some(Outcome::Failed(failure)) => Err(Failed::new(format!("land the run `{run}`: it failed: {}", line(&failure_text(failure), 300)))
+            .hint(format!("`spinney show {run}` shows what it did"))),
+        Some(Outcome::Skipped(_)) => Err(Failed::new(format!("land the run `{run}`: it was skipped"))),
+        None => Err(Failed::new(format!("land the run `{run}`: it is not over")).hint(format!("`spinney resume {run}` goes on with it"))),
+    }
+}
+
+/// What is landed is what the run left, and nothing that was put on its branch since.
+fn must_stand(repo: &Repository, branch: &Branch) -> Result<(), Failed> {
+    let name = short_name(&branch.name);
+    match repo.ref_at(&branch.name).map_err(git)? {
+        Some(commit) if commit == branch.commit => Ok(()),
+        Some(commit) => Err(Failed::new(format!("land {name}: it moved from {} to {} since the run ended", short(&branch.commit.0), short(&commit.0)))
+            .hint(format!("`git merge {name}` takes it as it is now"))),
+        None if repo.has_commit(&branch.commit).map_err(git)? => Err(Failed::new(format!("land {name}: the branch is gone"))
+            .hint(format!("its commit is still there: `git branch {name} {}` brings it back", branch.commit))),
+        None => Err(Failed::new(format!("land {name}: the branch and its commit are gone"))),
+    }
+}
+
+/// Returns what is checked out and what people call it.
+fn checked_out(repo: &Repository) -> Result<(Head, String), Failed> {
+    let head = repo.head().map_err(git)?;
+    match &head.branch {
+        Some(branch) => {
+            let name = short_name(branch).to_owned();
+            Ok((head, line(&name, 200)))
+        }
+        None => Err(Failed::usage("land onto the branch that is checked out: there is none, HEAD is detached").hint("`git switch BRANCH` checks one out")),
+    }
+}
+
+fn must_be_clean(repo: &Repository) -> Result<(), Failed> {
+    let changed = repo.tracked_changes().map_err(git)?;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Failed::usage(format!("land into a checkout with changes: {}", named(&changed))).hint("commit them, or put them aside with `git stash`"))
+}
+
+/// Returns the commit to move to: the run's own, or a merge of both sides.
+fn target(repo: &Repository, head: &Head, branch: &Branch, run: &str) -> Result<CommitId, Failed> {
+    if repo.is_ancestor(&head.commit, &branch.commit).map_err(git)? {
+        return Ok(branch.commit.clone());
+    }
+    let name = short_name(&branch.name);
+    match repo.merge_commits(None, &head.commit, &branch.commit).map_err(git)? {
+        Merged::Clean { tree } => {
+            let meta = CommitMeta { title: format!("Merge branch '{name}'"), at: Clock::system().now(), ..CommitMeta::default() }.trailer("Spinney-Run", run);
+            repo.commit_tree(&tree, &[head.commit.clone(), branch.commit.clone()], &meta).map_err(git)
+        }
+        Merged::Conflicted { files, .. } => {
+            let paths: Vec<String> = files.into_iter().map(|file| file.path).collect();
+            Err(Failed::new(format!("land {name}: it conflicts with what is checked out in {}", named(&paths)))
+                .hint(format!("nothing was changed; by hand: `git merge {name}`, mend the files, `git add` them, `git commit`")))
+        }
+    }
+}
+
+fn named(paths: &[String]) -> String {
+    let mut shown: Vec<String> = paths.iter().take(LISTED).map(|path| line(path, 100)).collect();
+    if paths.len() > LISTED {
+        shown.push(format!("and {} more", paths.len() - LISTED));
+    }
+    shown.join(", ")
+}
+
+fn git(error: GitError) -> Failed {
+    SetupError::from(error).into()
+}

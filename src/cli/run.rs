@@ -1,0 +1,337 @@
+//! `run` and `resume`: prepare a run, carry it out before the user's eyes, say how it ended.
+use super::{
+    Context, Failed,
+    args::{How, OnAsk, Resume, Run},
+    report::{json_text, line, pick, plain},
+    screen::{self, Screen},
+    terminal::{self, Terminal},
+};
+use crate::{
+    clock::Clock,
+    engine::{self, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
+    event::{NodeId, Outcome, RunId, because},
+    git, http,
+    journal::{self, Blobs, RunDir, RunState},
+    llm::{Endpoints, HttpModel, Limiter, Script, Silent},
+    plan::{AgentSpec, Plan, Work},
+    source, telemetry, trace,
+};
+use serde_json::{Map, Value};
+use std::{
+    cell::Cell,
+    fs,
+    io::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+/// Requests under way at the same time at one provider with one key.
+const REQUESTS_MAX: u32 = 64;
+/// How long the last spans may take on their way out.
+const FLUSH: Duration = Duration::from_secs(3);
+
+pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
+    let project = open(context)?;
+    let models = models(&args.how, context)?;
+    let plan = compile(&project, &args.workflow, &models, context)?;
+    let inputs = inputs(&plan, &args.inputs)?;
+    plan.check_inputs(&inputs).map_err(SetupError::Inputs)?;
+    check_models(&plan, &args.how, context)?;
+    let prepared = project.start(plan.clone(), &inputs, &models, options(&args.how, context))?;
+    carry_out(prepared, &plan, &models, args.how.json, context)
+}
+
+pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed> {
+    let project = open(context)?;
+    let state = RunDir::state(project.checkout());
+    let run = match &args.run {
+        Some(run) => pick(&RunDir::list(&state).map_err(|error| Failed::of(&error))?, run)?,
+        None => newest_open(&state)?,
+    };
+    let dir = RunDir::open(&state, &run).map_err(|error| Failed { code: 2, ..Failed::of(&error) }.hint("`spinney runs` lists the runs"))?;
+    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let Some(crate::event::Event::RunStarted(started)) = records.first().map(|record| &record.event) else {
+        return Err(Failed::new(format!("resume `{run}`: its journal is empty")));
+    };
+    let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
+    let models = match script {
+        Some(text) if args.how.script.is_none() => scripted("the script that the run began with", String::from_utf8_lossy(&text).into_owned())?,
+        Some(_) | None => models(&args.how, context)?,
+    };
+    let name = if started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file() { &started.file } else { &started.workflow };
+    let plan = compile(&project, name, &models, context)?;
+    if models.script.is_none() {
+        check_models(&plan, &args.how, context)?;
+    }
+    let prepared = project.resume(&run, plan.clone(), &models, RunOptions { accept_changes: args.accept_changes, ..options(&args.how, context) })?;
+    carry_out(prepared, &plan, &models, args.how.json, context)
+}
+
+/// Opens the repository around the user and says what somebody should look at.
+pub(super) fn open(context: &mut Context) -> Result<Project, Failed> {
+    let project = Project::open(context.settings.clone())?;
+    for warning in &project.warnings {
+        context.note(&format!("warning: {}", line(warning, 500)));
+    }
+    let untrusted: Vec<&str> = project.hooks.untrusted().collect();
+    if !untrusted.is_empty() {
+        context.note(&format!(
+            "warning: these hooks of the repository are not trusted and do not run: {}; an agent that names one can call no tool\nhint: look at them with `spinney trust`",
+            untrusted.join(", ")
+        ));
+    }
+    Ok(project)
+}
+
+/// Makes the models of a run from the user's words and environment.
+pub(super) fn models(how: &How, context: &Context) -> Result<Models, Failed> {
+    if let Some(path) = &how.script {
+        let path = context.settings.directory.join(path);
+        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
+        return scripted(&format!("`{}`", path.display()), text);
+    }
+    let endpoints = endpoints(context);
+    let mut default = None;
+    let mut overrides = std::collections::BTreeMap::new();
+    for word in &how.models {
+        match word.split_once('=') {
+            Some((alias, model)) => {
+                overrides.insert(alias.to_owned(), model.to_owned());
+            }
+            None => default = Some(word.clone()),
+        }
+        check_model(word, &endpoints)?;
+    }
+    let clock = Clock::system();
+    let client = http::Client::new().map_err(|error| Failed::of(&error))?;
+    let model = HttpModel::new(client, endpoints.clone(), Limiter::new(clock.clone(), REQUESTS_MAX), clock);
+    // Without any key the workflow is judged all the same; the missing key is said once it compiles.
+    let default = default.or_else(|| endpoints.default_model().ok().map(str::to_owned)).or_else(|| Some("anthropic/claude-sonnet-5-5".to_owned()));
+    Ok(Models::endpoints(Arc::new(model), &endpoints, default, overrides))
+}
+
+/// Says what is wrong with a `--model` whatever the workflow is.
+fn check_model(word: &str, endpoints: &Endpoints) -> Result<(), Failed> {
+    let model = word.split_once('=').map_or(word, |(_, model)| model);
+    let failed = Failed::usage(format!("use `--model {word}`"));
+    match model.split_once('/') {
+        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => {
+            let names: Vec<&str> = endpoints.names().collect();
+            if names.contains(&provider) {
+                return Ok(());
+            }
+            Err(failed.hint(format!("there is no provider `{provider}`; there are {}", names.join(", "))))
+        }
+        _ => Err(failed.hint("write `--model PROVIDER/MODEL`, or `--model ALIAS=PROVIDER/MODEL` for one alias of the workflow")),
+    }
+}
+
+/// Makes a script stand for every model; `name` is what its errors call it.
+pub(super) fn scripted(name: &str, text: String) -> Result<Models, Failed> {
+    let script = Script::parse(name, &text).map_err(|error| Failed::usage(error.to_string()).hint("docs/scripts.md says what stands in a script"))?;
+    Ok(Models::scripted(Arc::new(script), text))
+}
+
+fn endpoints(context: &Context) -> Endpoints {
+    Endpoints::from_env(&|name| context.settings.environment.get(name).cloned())
+}
+
+/// Says before anything begins that nobody could answer some agent.
+fn check_models(plan: &Plan, how: &How, context: &Context) -> Result<(), Failed> {
+    if how.script.is_some() {
+        return Ok(());
+    }
+    let endpoints = endpoints(context);
+    let cannot = |agent: &Arc<AgentSpec>| {
+        let errors: Vec<_> = agent.model.choices.iter().filter(|choice| !choice.contains("{{")).map(|choice| endpoints.require(choice).err()).collect();
+        if errors.iter().all(Option::is_some) { errors.into_iter().flatten().next() } else { None }
+    };
+    match at_work(plan).find_map(cannot) {
+        None => Ok(()),
+        Some(error) => {
+            let failed = Failed::usage(format!("ask a model: {}", error.message));
+            Err(match error.hint {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            })
+        }
+    }
+}
+
+/// Returns the agents that a model answers in this workflow.
+fn at_work(plan: &Plan) -> impl Iterator<Item = &Arc<AgentSpec>> {
+    let of_steps = plan.steps().filter_map(|step| match &step.work {
+        Work::Agent { agent, .. } => Some(agent),
+        Work::Merge(merge) => merge.resolver.as_ref(),
+        Work::Run { .. } => None,
+    });
+    let orchestrator = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent));
+    of_steps.chain(orchestrator)
+}
+
+/// Compiles a workflow and says its warnings.
+pub(super) fn compile(project: &Project, name: &str, models: &Models, context: &mut Context) -> Result<Arc<Plan>, Failed> {
+    let workflow = project.workflow(name)?;
+    let (plan, warnings) = project.compile(&workflow, models)?;
+    if !warnings.is_empty() {
+        context.note(&source::render(&super::report::safe_diagnostics(&warnings), context.color));
+    }
+    Ok(Arc::new(plan))
+}
+
+fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>, Failed> {
+    let mut inputs = Map::new();
+    for word in words {
+        let Some((name, text)) = word.split_once('=') else {
+            return Err(Failed::usage(format!("read the input `{word}`: it has no `=`")).hint("write `--input name=value`"));
+        };
+        let value = plan.parse_input(name, text).map_err(|problem| SetupError::Inputs(vec![problem]))?;
+        if inputs.insert(name.to_owned(), value).is_some() {
+            return Err(SetupError::Inputs(vec![format!("the input `{name}` is given twice")]).into());
+        }
+    }
+    Ok(inputs)
+}
+
+/// Says how a run is carried out here.
+pub(super) fn options(how: &How, context: &Context) -> RunOptions {
+    RunOptions {
+        asker: Arc::new(Terminal::new(how.on_ask, context.interactive && how.on_ask == OnAsk::Park)),
+        sink: Arc::new(Silent),
+        clock: Clock::system(),
+        unconfined: how.unconfined,
+        accept_changes: false,
+    }
+}
+
+fn newest_open(state: &std::path::Path) -> Result<RunId, Failed> {
+    let runs = RunDir::list(state).map_err(|error| Failed::of(&error))?;
+    let open = |run: &RunId| {
+        let records = RunDir::open(state, run).ok().and_then(|dir| journal::read(dir.path()).ok())?;
+        (!matches!(records.last()?.event, crate::event::Event::RunFinished { .. })).then(|| run.clone())
+    };
+    runs.iter().find_map(open).ok_or_else(|| Failed::usage("resume a run: none is open").hint("`spinney runs` lists the runs"))
+}
+
+/// Carries a run out before the user's eyes and returns the exit code.
+pub(super) fn carry_out(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
+    let Prepared { journal, begun, services, dir, run, lease } = prepared;
+    let telemetry = telemetry::install(&telemetry::Settings::from_env(|name| context.settings.environment.get(name).cloned()));
+    if let Err(error) = &telemetry {
+        context.note(&format!("warning: no traces: failed to {}", because(error)));
+    }
+    let mut lost = None;
+    if !json {
+        let models = screen::models_line(at_work(plan), models.model.as_ref()).map(|line| line + "\n").unwrap_or_default();
+        lost = writeln!(context.out, "Run {run} of {}  (ctrl-c stops it; `spinney resume {run}` goes on)\n{models}", plan.name).err();
+    }
+    let span = trace::run(&run.0, &plan.name);
+    if let Ok(telemetry) = &telemetry {
+        telemetry.adopt(&span);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failed::new(format!("start: {error}")))?;
+    let cancel = CancellationToken::new();
+    let (out, err) = (&mut context.out, &mut context.err);
+    let mut screen = Screen::new(context.color);
+    let signal = Cell::new(terminal::Signal::None);
+    let mut observe = |record: &crate::event::Record| {
+        let line = if json { json_text(record).ok() } else { screen.line(record) };
+        // A reader that went away (`| head`), or a full disk, does not end the run.
+        if let (None, Some(line)) = (&lost, line) {
+            lost = writeln!(out, "{line}").and_then(|()| out.flush()).err();
+        }
+    };
+    begun.iter().for_each(&mut observe);
+    let ended = runtime.block_on(async {
+        let run = engine::run(journal, services, cancel.clone(), &mut observe).instrument(span.clone());
+        tokio::select! {
+            ended = run => ended,
+            () = terminal::second_signal(&cancel, &signal, err) => Ok(Ended::Interrupted),
+        }
+    });
+    runtime.shutdown_background();
+    // What a second signal left running is ended here; after a first one nothing is left.
+    let reaped = crate::sandbox::reap(&dir.processes());
+    note(&span, ended.as_ref().ok());
+    drop(span);
+    if let Ok(telemetry) = telemetry
+        && let Err(error) = telemetry.flush_and_shutdown(FLUSH)
+    {
+        context.note(&format!("warning: failed to {}", because(&error)));
+    }
+    reaped.map_err(|error| Failed::of(&error))?;
+    drop(lease);
+    let ended = ended.map_err(|error| {
+        let hint = if let EngineError::Close(failure) = &error { failure.hint.clone() } else { None };
+        Failed::of(&error).hint(hint.unwrap_or_else(|| format!("`spinney resume {run}` goes on from the last record")))
+    })?;
+    let code = code(&ended, signal.get());
+    if lost.is_none() && !json {
+        let end = end(&ended, &run, &dir, plan, context.color)?;
+        lost = context.out.write_all(end.as_bytes()).and_then(|()| context.out.flush()).err();
+    }
+    if let Some(error) = lost.filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        context.note(&format!("warning: the output breaks off: {error}\nhint: the run ended all the same; `spinney show {run}` tells of it"));
+    }
+    Ok(code)
+}
+
+fn code(ended: &Ended, signal: terminal::Signal) -> u8 {
+    match ended {
+        Ended::Finished(Outcome::Succeeded(_) | Outcome::Skipped(_)) => 0,
+        Ended::Finished(Outcome::Failed(_)) => 1,
+        Ended::Parked(_) => 3,
+        Ended::Interrupted => signal.code(),
+    }
+}
+
+/// Notes on the run's span how it ended.
+fn note(span: &tracing::Span, ended: Option<&Ended>) {
+    match ended {
+        Some(Ended::Finished(outcome)) => {
+            trace::ended(span, outcome.word());
+            if let Some(failure) = outcome.failure() {
+                trace::failed(span, failure.kind.word(), failure.kind.word());
+            }
+        }
+        Some(Ended::Parked(_)) => trace::ended(span, "parked"),
+        Some(Ended::Interrupted) => trace::ended(span, "interrupted"),
+        None => trace::failed(span, "engine", "engine"),
+    }
+}
+
+/// Says how a run ended.
+fn end(ended: &Ended, run: &RunId, dir: &RunDir, plan: &Arc<Plan>, color: bool) -> Result<String, Failed> {
+    Ok(match ended {
+        Ended::Finished(_) => {
+            let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+            let state = RunState::replay(plan.clone(), &records).map_err(|error| Failed::of(&error))?;
+            screen::summary(&state, color) + &deeper(&state)
+        }
+        Ended::Parked(questions) => {
+            let asked = |(node, question): &(NodeId, String)| format!("  {}: {}\n", plain(&node.to_string()), line(question, 300));
+            let asked: String = questions.iter().map(asked).collect();
+            format!(
+                "\nRun {run} waits for a person:\n{asked}Answer at a terminal with `spinney resume {run}`, or decide for all with `spinney resume {run} --on-ask allow`, or `deny`.\n"
+            )
+        }
+        Ended::Interrupted => format!("\nRun {run} was interrupted. Nothing is lost: `spinney resume {run}` goes on.\n"),
+    })
+}
+
+/// The commands that look deeper.
+fn deeper(state: &RunState) -> String {
+    let Some(started) = state.started() else { return String::new() };
+    let run = &started.run;
+    let mut text = format!("\nLook deeper\n  spinney show {run}\n");
+    if let Some(branch) = state.branch().filter(|branch| branch.made) {
+        let name = git::short_name(&branch.name);
+        let base = screen::short(&started.base.0);
+        text.push_str(&format!("  git log --oneline {base}..{name}\n  spinney diff {run}\n  spinney land {run}\n"));
+    } else if state.finished().is_some_and(|outcome| outcome.failure().is_some()) {
+        text.push_str(&format!("  git for-each-ref refs/spinney/{run}   # the work of every step is kept\n"));
+    }
+    text
+}

@@ -1,0 +1,332 @@
+//! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
+use super::report::{block, line, plain};
+use crate::{
+    event::{Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SkipCause},
+    git::short_name,
+    journal::{NodeState, RunState, Spent},
+    llm::Model,
+    plan::{AgentSpec, Work},
+};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+/// Columns for the name of a node.
+const NAME_WIDTH: usize = 24;
+
+/// Turns records into lines; keeps only what it needs to say a record in one.
+#[derive(Debug, Default)]
+pub(super) struct Screen {
+    color: bool,
+    agents: BTreeMap<NodeId, (u32, u32, u64)>,
+}
+
+impl Screen {
+    pub(super) fn new(color: bool) -> Screen {
+        Screen { color, agents: BTreeMap::new() }
+    }
+
+    /// Returns the line for a record, where it deserves one.
+    pub(super) fn line(&mut self, record: &Record) -> Option<String> {
+        let (name, text, tone) = self.say(&record.event)?;
+        let name = narrow(&name);
+        Some(format!("  {}  {}", paint(self.color, Tone::Name, &format!("{name:<NAME_WIDTH$}")), paint(self.color, tone, &plain(&text))))
+    }
+
+    fn say(&mut self, event: &Event) -> Option<(String, String, Tone)> {
+        let of = |node: &NodeId, text: String, tone| Some((node.to_string(), text, tone));
+        match event {
+            Event::RunResumed { .. } => Some(("run".to_owned(), "resumed".to_owned(), Tone::Plain)),
+            Event::ItemsAdded { step, items, by, .. } => {
+                let by = if by.step == *step { String::new() } else { " by the orchestrator".to_owned() };
+                let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
+                Some((step.to_string(), format!("{} {}{by}: {}", items.len(), plural(items.len(), "item"), line(&keys.join(", "), 100)), Tone::Plain))
+            }
+            Event::StepStarted { node, attempt } => {
+                of(node, if *attempt > 1 { format!("started, attempt {attempt}") } else { "started".to_owned() }, Tone::Dim)
+            }
+            Event::ModelReplied { node, reply } => {
+                let entry = self.agents.entry(node.clone()).or_default();
+                entry.0 += 1;
+                entry.2 += reply.usage.total();
+                None
+            }
+            Event::ToolFinished { node, result, tool, verdict, .. } => {
+                self.agents.entry(node.clone()).or_default().1 += 1;
+                let denied = result.is_error && verdict.starts_with("denied");
+                denied.then(|| (node.to_string(), format!("{tool} {verdict}: {}", line(&result.text, 110)), Tone::Warn))
+            }
+            Event::Compacted { node, before, after, .. } => of(node, format!("conversation shortened, about {before} to {after} tokens"), Tone::Dim),
+            Event::VerifyRan { node, passed, tail } => {
+                let text = if *passed { "checks green".to_owned() } else { format!("checks red: {}", line(&red_line(tail), 110)) };
+                of(node, text, if *passed { Tone::Plain } else { Tone::Warn })
+            }
+            Event::MergeAdvanced { node, progress } => Some(merge(node, progress)),
+            Event::QuestionAsked { node, question, .. } => of(node, format!("asks: {question}"), Tone::Warn),
+            Event::QuestionAnswered { node, allowed, by, .. } => of(node, format!("{} by {by}", if *allowed { "allowed" } else { "refused" }), Tone::Plain),
+            Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
+            Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", reasons.join(", ").replace('_', " ")), Tone::Dim),
+            Event::OrchestratorRested { node, text, failure } => match failure {
+                Some(failure) => of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad),
+                None => of(node, line(first_line(text), 110), Tone::Plain),
+            },
+            Event::LimitReached { limit } => Some(("run".to_owned(), format!("the run's limit of {} is reached", limit_word(*limit)), Tone::Bad)),
+            Event::StepFinished { node, outcome } => Some(self.finished(node, outcome)),
+            Event::BranchMade { name, .. } => Some(("branch".to_owned(), short_name(name).to_owned(), Tone::Good)),
+            Event::HookRan { node, hook, verdict, reason, .. } if verdict == "error" => {
+                of(node, format!("hook {hook} failed: {}", line(reason, 110)), Tone::Warn)
+            }
+            Event::RunStarted(_)
+            | Event::HookRan { .. }
+            | Event::ConditionEvaluated { .. }
+            | Event::WorkspaceMade { .. }
+            | Event::AgentBriefed { .. }
+            | Event::MessageAdded { .. }
+            | Event::ToolStarted { .. }
+            | Event::WorkCaptured { .. }
+            | Event::TimerFired { .. }
+            | Event::BranchIntended { .. }
+            | Event::RunFinished { .. } => None,
+        }
+    }
+
+    fn finished(&self, node: &NodeId, outcome: &Outcome) -> (String, String, Tone) {
+        let used = self
+            .agents
+            .get(node)
+            .map(|(turns, calls, tokens)| {
+                format!("  ({turns} {}, {calls} {}, {} tokens)", plural(*turns as usize, "turn"), plural(*calls as usize, "tool call"), thousands(*tokens))
+            })
+            .unwrap_or_default();
+        let (text, tone) = match outcome {
+            Outcome::Succeeded(_) => (format!("done{used}"), Tone::Good),
+            Outcome::Failed(failure) => (format!("failed: {}{used}", line(&failure.message, 200)), Tone::Bad),
+            Outcome::Skipped(cause) => (format!("skipped: {}", skip_word(cause)), Tone::Dim),
+        };
+        (node.to_string(), text, tone)
+    }
+}
+
+fn merge(node: &NodeId, progress: &MergeProgress) -> (String, String, Tone) {
+    let (text, tone) = match progress {
+        MergeProgress::Joined { from, settled, .. } if settled.is_empty() => (format!("joined {from}"), Tone::Plain),
+        MergeProgress::Joined { from, settled, .. } => {
+            let settled: Vec<String> = settled.iter().map(|(path, by)| format!("{path} settled by {by}")).collect();
+            (format!("joined {from}: {}", settled.join(", ")), Tone::Plain)
+        }
+        MergeProgress::Conflicted { from, paths } => (format!("conflict with {from} in {}", paths.join(", ")), Tone::Warn),
+        MergeProgress::Ejected { from, reason } => (format!("put {from} aside: {}", line(reason, 110)), Tone::Bad),
+        MergeProgress::Verified { passed: true, .. } => ("the joined tree is green".to_owned(), Tone::Plain),
+        MergeProgress::Verified { tail, .. } => (format!("the joined tree is red: {}", line(&red_line(tail), 110)), Tone::Bad),
+    };
+    (node.to_string(), text, tone)
+}
+
+/// What a run says when it is over, from its journal's fold.
+pub(super) fn summary(state: &RunState, color: bool) -> String {
+    let mut text = String::new();
+    let plan = state.plan();
+    let outcome = state.finished();
+    let (word, tone) = match outcome {
+        Some(Outcome::Succeeded(_)) if state.limit().is_some() => ("succeeded, in part: a limit was reached", Tone::Good),
+        Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
+        Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
+        Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
+        None => ("not over", Tone::Warn),
+    };
+    let run = state.started().map(|started| started.run.to_string()).unwrap_or_default();
+    let _ = writeln!(text, "\nRun {run}: {}", paint(color, tone, word));
+    if let Some(failure) = outcome.and_then(Outcome::failure) {
+        let _ = writeln!(text, "  {}", block(&failure_text(failure)).replace('\n', "\n  ").replace("\n    hint: ", "\n  hint: "));
+    }
+    agents(&mut text, state);
+    for step in plan.steps().filter(|step| matches!(step.work, Work::Merge(_))) {
+        if let Some(node) = state.node(&NodeId::step(&step.id)) {
+            merge_report(&mut text, &step.id.0, node);
+        }
+    }
+    if let Some(words) = state.watch().last_words().filter(|words| !words.trim().is_empty()) {
+        let _ = writeln!(text, "\nThe orchestrator's summary\n  {}", block(words.trim()).replace('\n', "\n  "));
+    }
+    if let Some(branch) = state.branch().filter(|branch| branch.made) {
+        let name = short_name(&branch.name);
+        let _ = writeln!(text, "\nThe result stands on branch {}", paint(color, Tone::Good, name));
+    } else if outcome.is_some_and(|outcome| outcome.success().is_some()) {
+        let _ = writeln!(text, "\nNothing differs from the commit the run started from, so there is no branch.");
+    }
+    text
+}
+
+fn agents(text: &mut String, state: &RunState) {
+    let rows: Vec<(&NodeId, &NodeState, Spent)> =
+        state.nodes().into_iter().filter(|(_, node)| node.conversation.brief().is_some()).map(|(id, node)| (id, node, *node.conversation.spent())).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let width = rows.iter().map(|(id, ..)| narrow(&id.to_string()).chars().count()).max().unwrap_or(0).max(8);
+    let _ = writeln!(text, "\nAgents{:w$}  agent         turns  tool calls    tokens  cost", "", w = width.saturating_sub(4));
+    for (id, node, spent) in rows {
+        let agent = node.conversation.brief().map(|brief| brief.agent.clone()).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  {:width$}  {agent:<12}  {:>5}  {:>10}  {:>8}  {}",
+            narrow(&id.to_string()),
+            spent.turns,
+            spent.calls,
+            thousands(spent.usage.total()),
+            cost(&spent)
+        );
+    }
+    let all = state.spent();
+    let _ = writeln!(text, "  {:width$}  {:<12}  {:>5}  {:>10}  {:>8}  {}", "in all", "", all.turns, all.calls, thousands(all.usage.total()), cost(all));
+}
+
+fn merge_report(text: &mut String, step: &str, node: &NodeState) {
+    if node.merged.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nMerge {step}");
+    for progress in &node.merged {
+        let line = match progress {
+            MergeProgress::Joined { from, commit, settled } => {
+                let settled: Vec<String> = settled.iter().map(|(path, by)| format!("{path} settled by {by}")).collect();
+                let how = if settled.is_empty() { "cleanly".to_owned() } else { settled.join(", ") };
+                format!("joined   {from} as {}, {how}", short(&commit.0))
+            }
+            MergeProgress::Conflicted { from, paths } => format!("conflict {from} in {}", paths.join(", ")),
+            MergeProgress::Ejected { from, reason } => format!("ejected  {from}: {reason}"),
+            MergeProgress::Verified { commit, passed, .. } => format!("{} {}", if *passed { "green   " } else { "red     " }, short(&commit.0)),
+        };
+        let _ = writeln!(text, "  {}", plain(&line));
+    }
+}
+
+/// Says who answers the agents of a run; `None` where it has none.
+pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, model: &dyn Model) -> Option<String> {
+    let mut names: Vec<String> = agents.map(|agent| agent.model.choices.join(" or ")).collect();
+    if names.is_empty() {
+        return None;
+    }
+    if model.is_scripted() {
+        return Some(
+            "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned(),
+        );
+    }
+    names.sort_unstable();
+    names.dedup();
+    Some(format!("{}: {}", if names.len() == 1 { "Model" } else { "Models" }, names.join(", ")))
+}
+
+/// Writes a failure as people read it.
+pub(super) fn failure_text(failure: &Failure) -> String {
+    let hint = failure.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+    let status = if let FailureKind::Limit(limit) = failure.kind { format!("limit of {} reached: ", limit_word(limit)) } else { String::new() };
+    format!("{status}{}{hint}", failure.message)
+}
+
+fn limit_word(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Turns => "turns",
+        Limit::Tokens => "tokens",
+        Limit::Money => "money",
+        Limit::Time => "time",
+        Limit::Repeats => "repeated calls",
+    }
+}
+
+pub(super) fn skip_word(cause: &SkipCause) -> String {
+    match cause {
+        SkipCause::Condition => "its `if` is false".to_owned(),
+        SkipCause::Upstream(node) => format!("because of how {node} ended"),
+        SkipCause::Stopped => "stopped".to_owned(),
+        SkipCause::RunEnding => "the run was ending".to_owned(),
+    }
+}
+
+pub(super) fn cost(spent: &Spent) -> String {
+    match (spent.unpriced, spent.usd > 0.0) {
+        (false, false) if spent.turns > 0 => "$0".to_owned(),
+        (false, true) => format!("${:.4}", spent.usd),
+        (true, true) => format!("over ${:.4}, some prices unknown", spent.usd),
+        (true, false) => "price unknown".to_owned(),
+        (false, _) => "-".to_owned(),
+    }
+}
+
+/// How a piece of text is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Name,
+    Dim,
+    Good,
+    Warn,
+    Bad,
+}
+
+pub(super) fn paint(color: bool, tone: Tone, text: &str) -> String {
+    let code = match tone {
+        Tone::Plain => return text.to_owned(),
+        Tone::Name => "1",
+        Tone::Dim => "2",
+        Tone::Good => "32",
+        Tone::Warn => "33",
+        Tone::Bad => "31",
+    };
+    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+pub(super) fn thousands(number: u64) -> String {
+    match number {
+        0..=9_999 => number.to_string(),
+        10_000..=9_999_999 => format!("{}k", number / 1_000),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
+pub(super) fn plural(count: usize, word: &str) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
+}
+
+pub(super) fn short(commit: &str) -> &str {
+    &commit[..commit.len().min(10)]
+}
+
+fn first_line(text: &str) -> &str {
+    text.trim().lines().next().unwrap_or_default()
+}
+
+/// Returns what a red check said last, or the command and its exit code where it said nothing.
+fn red_line(tail: &str) -> String {
+    let lines: Vec<&str> = tail.trim().lines().collect();
+    match lines.as_slice() {
+        [command, code] => format!("{command} {code}"),
+        [.., last] => (*last).to_owned(),
+        [] => String::new(),
+    }
+}
+
+/// Cleans a node's name and keeps its end where it is long: keys may hold anything.
+fn narrow(name: &str) -> String {
+    let name = plain(name);
+    if name.chars().count() > NAME_WIDTH { format!("…{}", tail(&name, NAME_WIDTH - 1)) } else { name }
+}
+
+fn tail(text: &str, chars: usize) -> String {
+    let all: Vec<char> = text.chars().collect();
+    all[all.len().saturating_sub(chars)..].iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+
+    #[test]
+    fn nothing_that_a_run_says_acts_on_the_terminal() {
+        let node = NodeId::item(&"work".into(), "a\u{1b}[2J\u{202e}b");
+        let asked = Event::QuestionAsked { node: node.clone(), call: "c".to_owned(), question: "really?\r\u{7}\u{2066}".to_owned() };
+        for event in [Event::StepStarted { node, attempt: 1 }, asked] {
+            let line = Screen::new(false).line(&Record { seq: 0, at: Timestamp(0), event }).unwrap();
+            assert!(!line.chars().any(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2066}')), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! `spinney show`: what a run did, or one of its steps turn by turn, from the run's records alone.
+mod session;
+
+use super::{
+    args,
+    context::{Context, Failed},
+    report::{Cell, FoundRun, Node, Report, Standing, Table, WIDTH, block, duration, indent, json_text, line, load_run, put},
+    screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
+};
+use crate::{
+    event::{MergeProgress, NodeId, Outcome, RunStarted},
+    git::short_name,
+    journal::{Lease, Spent},
+    source,
+};
+use serde_json::Value;
+use std::{fmt::Write as _, path::Path};
+
+/// Characters of an input's value.
+const VALUE: usize = 70;
+/// Paths and names in one line.
+const LISTED: usize = 8;
+
+pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed> {
+    let FoundRun { run, dir, records, .. } = load_run(context, &args.run)?;
+    let report = Report::of(&records);
+    let node = args.step.as_deref().map(|step| require_node(&report, &run.0, step)).transpose()?;
+    let text = if args.json {
+        let chosen = records.iter().filter(|record| node.is_none_or(|(id, _)| record.event.node() == Some(id)));
+        chosen.map(|record| Ok(json_text(record)? + "\n")).collect::<Result<String, serde_json::Error>>().map_err(std::io::Error::from)?
+    } else if let Some((id, node)) = node {
+        session::screen(&records, &report, (id, node), context.color)
+    } else {
+        let owner = Lease::owner(dir.path()).unwrap_or_else(Some);
+        screen(&report, report.standing(owner.as_ref()), &|path| Path::new(path).is_dir(), context.color)
+    };
+    put(context, &text)?;
+    Ok(0)
+}
+
+/// Finds the node that people write like this.
+pub(super) fn require_node<'r>(report: &'r Report, run: &str, name: &str) -> Result<(&'r NodeId, &'r Node), Failed> {
+    report.named(name).ok_or_else(|| {
+        let names: Vec<String> = report.nodes().iter().map(|(id, _)| id.to_string()).collect();
+        let hint = match source::nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{}`?", line(near, 80)),
+            None => format!("`spinney show {run}` lists them; an item is written step/key, a helper session step/key:name"),
+        };
+        Failed::usage(format!("find `{}` in the run `{run}`: no record speaks of it", line(name, 60))).hint(hint)
+    })
+}
+
+/// Writes a whole run; `is_there` says whether a worktree still stands at a path.
+fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {
+    let mut text = head(report, standing, color);
+    if let Some(failure) = report.outcome.as_ref().and_then(Outcome::failure) {
+        let _ = writeln!(text, "\n  {}", paint(color, Tone::Bad, &line(&failure_text(failure), WIDTH - 2)));
+    }
+    text.push_str(&nodes(report, color));
+    text.push_str(&reasons(report, color));
+    text.push_str(&merges(report, color));
+    text.push_str(&worktrees(report, is_there, color));
+    if let Some(words) = &report.last_words {
+        let _ = write!(text, "\n{}\n{}", title(color, "The orchestrator's last words"), indent(block(words).trim(), 2));
+    }
+    text
+}
+
+fn head(report: &Report, standing: Standing, color: bool) -> String {
+    let state = match standing {
+        Standing::Running(Some(pid)) => format!("running, process {pid}"),
+        other => other.word().to_owned(),
+    };
+    let mut text = format!("Run {}: {}\n", line(&report.run(), 100), paint(color, standing.tone(), &state));
+    let mut say = |name: &str, value: &str| {
+        let _ = writeln!(text, "  {}  {value}", paint(color, Tone::Dim, &format!("{name:<8}")));
+    };
+    if let Some(started) = &report.started {
+        say("workflow", &format!("{}, from {}", line(&started.workflow, 64), line(&started.file, 200)));
+        for (at, input) in inputs(started).iter().enumerate() {
+            say(if at == 0 { "inputs" } else { "" }, input);
+        }
+        let head = started.head.as_deref().map_or_else(|| "no branch".to_owned(), |head| line(short_name(head), 80));
+        say("base", &format!("{} of {head}", short(&started.base.0)));
+        if started.script.is_some() {
+            say("model", "scripted: every reply came from a file, nothing was sent anywhere");
+        }
+    }
+    let resumed = if report.resumed == 0 { String::new() } else { format!(", taken up again {}", times(report.resumed)) };
+    say("began", &format!("{}, {} in all{resumed}", report.began, duration(report.last.since(report.began))));
+    let spent = &report.spent;
+    let (turns, calls) = (spent.turns as usize, spent.calls as usize);
+    say(
+        "used",
+        &format!(
+            "{turns} {}, {calls} {}, {} tokens, {}",
+            plural(turns, "turn"),
+            plural(calls, "tool call"),
+            thousands(spent.usage.total()),
+            cost(report, spent)
+        ),
+    );
+    if let Some(branch) = &report.branch {
+        let made = if branch.made { "" } else { ", not made yet" };
+        say("result", &format!("{} at {}{made}", paint(color, Tone::Good, &line(short_name(&branch.name), 120)), short(&branch.commit.0)));
+    } else if standing == Standing::Succeeded {
+        say("result", "nothing differs from the base");
+    }
+    text
+}
+
+fn inputs(started: &RunStarted) -> Vec<String> {
+    let shown = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    started.inputs.iter().map(|(name, value)| format!("{} = {}", line(name, 64), line(&shown(value), VALUE))).collect()
+}
+
+fn nodes(report: &Report, color: bool) -> String {
+    let mut table = Table::new(&[2, 3, 4, 5, 6, 7], 0);
+    table.row(["STEP", "OUTCOME", "TRIES", "TIME", "TURNS", "CALLS", "TOKENS", "COST", "COMMIT"].map(|title| Cell::new(title, Tone::Dim)).to_vec());
+    for (id, node) in report.nodes() {
+        let (word, tone) = state(id, node);
+        let spoke = node.spent.turns > 0;
+        let number = |number: u32| if spoke { number.to_string() } else { String::new() };
+        table.row(vec![
+            Cell::new(shown_name(id), if id.helper.is_some() { Tone::Dim } else { Tone::Name }),
+            Cell::new(word, tone),
+            Cell::plain(if node.attempts == 0 { String::new() } else { node.attempts.to_string() }),
+            Cell::plain(node.took().map(duration).unwrap_or_default()),
+            Cell::plain(number(node.spent.turns)),
+            Cell::plain(number(node.spent.calls)),
+            Cell::plain(if spoke { thousands(node.spent.usage.total()) } else { String::new() }),
+            Cell::plain(if spoke { report.price(&node.spent) } else { String::new() }),
+            Cell::new(node.commit().map(|commit| short(&commit.0)).unwrap_or_default(), Tone::Dim),
+        ]);
+    }
+    format!("\n{}", table.render(color, 0, WIDTH))
+}
+
+/// Returns a node's name below that of the node it belongs to.
+fn shown_name(id: &NodeId) -> String {
+    match (&id.item, &id.helper) {
+        (None, None) => id.step.to_string(),
+        (Some(item), None) => format!("  {}/{item}", id.step),
+        (None, Some(helper)) => format!("  :{helper}"),
+        (Some(_), Some(helper)) => format!("    :{helper}"),
+    }
+}
+
+/// Returns the word for how a node stands.
+fn state(id: &NodeId, node: &Node) -> (&'static str, Tone) {
+    match &node.outcome {
+        Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
+        Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
+        Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
+        None if node.question.is_some() => ("asks", Tone::Warn),
+        None if node.retry.is_some() => ("waits to retry", Tone::Warn),
+        None if id.helper.is_some() || node.began.is_none() => ("", Tone::Plain),
+        None if node.attempts == 0 => ("", Tone::Plain),
+        None => ("begun", Tone::Warn),
+    }
+}
+
+/// Says why nodes ended as they did, where it was not well.
+fn reasons(report: &Report, color: bool) -> String {
+    let mut text = String::new();
+    for (id, node) in report.nodes() {
+        let name = paint(color, Tone::Name, &line(&id.to_string(), 60));
+        match &node.outcome {
+            // Why each item failed is said below.
+            Some(Outcome::Failed(_)) if report.has_failed_item(id) => {}
+            Some(Outcome::Failed(failure)) => {
+                let _ = write!(text, "\n{name} failed\n{}", indent(&ending(&failure_text(failure)), 2));
+            }
+            Some(Outcome::Skipped(cause)) => {
+                let _ = write!(text, "\n{name} was skipped: {}\n", line(&skip_word(cause), 200));
+            }
+            Some(Outcome::Succeeded(_)) => {}
+            None => {
+                if let Some(question) = &node.question {
+                    let _ = write!(text, "\n{name} asks\n{}", indent(block(question).trim_end(), 2));
+                }
+                if let Some(failure) = &node.retry {
+                    let _ = write!(text, "\n{name} will be tried again, since it failed\n{}", indent(&ending(&failure_text(failure)), 2));
+                }
+            }
+        }
+    }
+    text
+}
+
+fn merges(report: &Report, color: bool) -> String {
+    let mut text = String::new();
+    for (id, node) in report.nodes().into_iter().filter(|(_, node)| !node.merged.is_empty()) {
+        let _ = writeln!(text, "\n{}", title(color, &format!("Merge {}", line(&id.to_string(), 60))));
+        for progress in &node.merged {
+            let (word, said, tone) = merged(progress);
+            let _ = writeln!(text, "  {}", paint(color, tone, &format!("{word:<8}  {said}")));
+        }
+    }
+    text
+}
+
+/// Says one step of a merge: a word for it, and the rest of its line.
+fn merged(progress: &MergeProgress) -> (&'static str, String, Tone) {
+    match progress {
+        MergeProgress::Joined { from, commit, settled } => {
+            let mut how: Vec<String> = settled.iter().take(LISTED).map(|(path, by)| format!("{path} settled by {by}")).collect();
+            if settled.len() > LISTED {
+                how.push(format!("and {} more", settled.len() - LISTED));
+            }
+            let how = if how.is_empty() { "cleanly".to_owned() } else { how.join(", ") };
+            ("joined", line(&format!("{from} as {}, {how}", short(&commit.0)), 400), Tone::Plain)
+        }
+        MergeProgress::Conflicted { from, paths } => ("conflict", line(&format!("{from} in {}", listed(paths)), 400), Tone::Warn),
+        MergeProgress::Ejected { from, reason } => ("ejected", line(&format!("{from}: {reason}"), 400), Tone::Bad),
+        MergeProgress::Verified { commit, passed: true, .. } => ("green", short(&commit.0).to_owned(), Tone::Good),
+        MergeProgress::Verified { commit, tail, .. } => ("red", format!("{}: {}", short(&commit.0), line(last_line(tail), 200)), Tone::Bad),
+    }
+}
+
+fn worktrees(report: &Report, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {
+    let mut table = Table::new(&[], 0);
+    for (id, node) in report.nodes() {
+        if let Some(workspace) = node.workspace.as_ref().filter(|workspace| workspace.isolation != "view" && is_there(&workspace.path)) {
+            table.row(vec![
+                Cell::new(line(&id.to_string(), 40), Tone::Name),
+                Cell::new(format!("from {}", short(&workspace.base.0)), Tone::Dim),
+                Cell::plain(&workspace.path),
+            ]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}\n{}", title(color, "Worktrees"), table.render(color, 2, usize::MAX)) }
+}
+
+fn title(color: bool, text: &str) -> String {
+    paint(color, Tone::Name, text)
+}
+
+fn cost(report: &Report, spent: &Spent) -> String {
+    match report.price(spent).as_str() {
+        "-" => "nothing paid".to_owned(),
+        "?" => "price unknown".to_owned(),
+        price => price.to_owned(),
+    }
+}
+
+/// Returns a long text's first line and its last ones.
+fn ending(text: &str) -> String {
+    const LAST: usize = 10;
+    let text = block(text.trim());
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() <= LAST + 2 {
+        return text;
+    }
+    let skipped = lines.len() - LAST - 1;
+    format!("{}\n… {skipped} lines\n{}", lines[0], lines[lines.len() - LAST..].join("\n"))
+}
+
+fn times(count: usize) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+fn last_line(text: &str) -> &str {
+    text.trim().lines().last().unwrap_or_default()
+}
+
+/// Writes a list on one line, cut where it is long.
+fn listed(paths: &[String]) -> String {
+    let mut shown: Vec<&str> = paths.iter().take(LISTED).map(String::as_str).collect();
+    let more = format!("and {} more", paths.len().saturating_sub(LISTED));
+    if paths.len() > LISTED {
+        shown.push(&more);
+    }
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! The end of a run: its outputs, the joined commit of its sinks, its branch.
+use super::steps::{self, Services, VIEW_PREFIX};
+use crate::{
+    agent::out_of_budget,
+    event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, StepId, Success},
+    git::{self, Content, Expected},
+    journal::{Branch, NodeState, Recorder, RunState},
+    merge,
+    prompts::{self, Scope},
+    tasks, trace,
+    workflow::OnExceed,
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The end of one run, with all it needs to know.
+pub(super) struct Close {
+    services: Arc<Services>,
+    recorder: Recorder,
+    run: RunStarted,
+    failure: Option<Failure>,
+    outputs: Vec<(String, String)>,
+    scope: Scope,
+    tips: Vec<CommitId>,
+    branch: Option<Branch>,
+    worktrees: Vec<(String, CommitId, CommitId)>,
+}
+
+/// The node that the loop knows the closing worker by; it is never recorded.
+pub(super) fn node() -> NodeId {
+    NodeId::step(&StepId("(close)".to_owned()))
+}
+
+/// What stands for a run that was never started; the fold keeps it from being used.
+pub(super) fn no_run() -> RunStarted {
+    RunStarted {
+        run: "none".into(),
+        workflow: String::new(),
+        file: String::new(),
+        inputs: Map::new(),
+        base: CommitId(String::new()),
+        head: None,
+        pins: BTreeMap::new(),
+        script: None,
+    }
+}
+
+impl Close {
+    pub(super) fn new(state: &RunState, tips: Vec<CommitId>, services: &Arc<Services>, recorder: &Recorder) -> Close {
+        let plan = state.plan();
+        let outputs: Vec<(String, String)> = plan.outputs.iter().map(|(name, text)| (name.clone(), text.value.clone())).collect();
+        let steps = outputs.iter().flat_map(|(_, text)| super::scope::read_by(text)).collect();
+        Close {
+            services: services.clone(),
+            recorder: recorder.clone(),
+            run: state.started().cloned().unwrap_or_else(no_run),
+            failure: failure(state),
+            scope: super::scope::scope(state, &node(), &steps),
+            outputs,
+            tips,
+            branch: state.branch().cloned(),
+            worktrees: captured(state),
+        }
+    }
+
+    /// Makes the branch of a run that succeeded and returns how the run ended.
+    ///
+    /// # Errors
+    /// A failure of the end itself.
+    pub(super) async fn run(self) -> Result<Outcome, Failure> {
+        if let Some(failure) = self.failure {
+            return Ok(Outcome::Failed(failure));
+        }
+        let commit = self.commit().await?;
+        if let Some(commit) = &commit {
+            self.make_branch(commit).await?;
+        }
+        let mut output = Map::new();
+        for (name, text) in &self.outputs {
+            let value = prompts::evaluate(text, &self.scope).map_err(|error| Failure::new(FailureKind::Template, format!("output `{name}`: {error}")))?;
+            output.insert(name.clone(), value);
+        }
+        self.clear_away().await;
+        Ok(Outcome::Succeeded(Success { output: Value::Object(output), commit }))
+    }
+
+    /// Returns the joined commit of the sinks; `None` where nothing differs from the base.
+    async fn commit(&self) -> Result<Option<CommitId>, Failure> {
+        let (repo, base, tips) = (self.services.repo.clone(), self.run.base.clone(), self.tips.clone());
+        let joined = tasks::blocking(move || merge::join(&repo, &base, &tips)).await.map_err(Failure::from)?;
+        let commit = joined
+            .map_err(|error| Failure::new(FailureKind::Merge, format!("join the results of the last steps: {error}")).hint("join them with a `merge` step"))?;
+        Ok((commit != self.run.base).then_some(commit))
+    }
+
+    /// Removes the worktrees whose every file is in a commit that a ref keeps, and the views. What is not captured stays.
+    async fn clear_away(&self) {
+        let (workspaces, worktrees) = (self.services.workspaces.clone(), self.worktrees.clone());
+        let cleared = tasks::blocking(move || {
+            // Only those that are there: opening would make again what was removed by a process that died then.
+            let there = workspaces.slugs().unwrap_or_default();
+            for (slug, base, commit) in worktrees.into_iter().filter(|(slug, ..)| there.contains(slug)) {
+                let removed = workspaces.open(&slug, &base).and_then(|worktree| workspaces.remove(&worktree, Content::Captured(&commit)));
+                if let Err(error) = removed {
+                    tracing::info!(target: trace::TARGET, "the worktree {slug} stays: {error}");
+                }
+            }
+            for slug in workspaces.slugs().unwrap_or_default().iter().filter(|slug| slug.starts_with(VIEW_PREFIX)) {
+                if let Err(error) = workspaces.discard(slug) {
+                    tracing::info!(target: trace::TARGET, "the view {slug} stays: {error}");
+                }
+            }
+        });
+        if let Err(panic) = cleared.await {
+            tracing::warn!(target: trace::TARGET, "clearing away failed: {panic}");
+        }
+    }
+
+    async fn make_branch(&self, commit: &CommitId) -> Result<(), Failure> {
+        let name = match &self.branch {
+            Some(branch) => branch.name.clone(),
+            None => git::branch_of(&self.run.run),
+        };
+        if self.branch.is_none() {
+            let intent = Event::BranchIntended { name: name.clone(), commit: commit.clone() };
+            self.recorder.record(intent).await.map_err(|_| Failure::new(FailureKind::Cancelled, "the run is over"))?;
+        }
+        let (repo, target, wanted) = (self.services.repo.clone(), name.clone(), commit.clone());
+        let made = tasks::blocking(move || {
+            // A branch that stands where it was intended was made by a process that died before it could say so.
+            if repo.ref_at(&target)?.as_ref() == Some(&wanted) { Ok(()) } else { repo.set_ref(&target, &wanted, Expected::Absent) }
+        });
+        let made: Result<(), git::GitError> = made.await.map_err(Failure::from)?;
+        made.map_err(|error| {
+            Failure::new(FailureKind::Environment, format!("make the branch `{name}`: {error}"))
+                .hint("the result is kept under refs/spinney; delete or rename the branch and resume")
+        })?;
+        self.recorder.record(Event::BranchMade { name, commit: commit.clone() }).await.map_err(|_| Failure::new(FailureKind::Cancelled, "the run is over"))
+    }
+}
+
+/// Returns the worktrees of nodes whose work was captured: name, base and commit.
+fn captured(state: &RunState) -> Vec<(String, CommitId, CommitId)> {
+    let one = |(id, node): (&NodeId, &NodeState)| {
+        let commit = node.outcome.as_ref()?.success()?.commit.clone()?;
+        let workspace = node.workspace.as_ref().filter(|workspace| !workspace.path.is_empty())?;
+        Some((steps::slug(id, node.attempts), workspace.base.clone(), commit))
+    };
+    state.nodes().into_iter().filter_map(one).collect()
+}
+
+/// Returns why a run whose steps have all ended did not succeed.
+fn failure(state: &RunState) -> Option<Failure> {
+    let plan = state.plan();
+    let failed = plan.order().iter().find_map(|id| {
+        let failure = state.outcome(&NodeId::step(id)).and_then(Outcome::failure)?;
+        plan.step(id).filter(|step| !step.allow_failure).map(|_| (id, failure))
+    });
+    failed
+        .map(|(id, failure)| Failure { message: format!("step `{id}`: {}", failure.message), output: Value::Null, ..failure.clone() })
+        .or_else(|| stopped(state))
+}
+
+/// A run that was to stop at its budget did not succeed, whatever its steps made of it.
+fn stopped(state: &RunState) -> Option<Failure> {
+    let limit = state.limit().filter(|_| state.plan().on_exceed == OnExceed::Stop)?;
+    Some(out_of_budget(limit))
+}

@@ -1,0 +1,100 @@
+//! What the orchestrator is told when it is woken: a bounded digest of what changed, envelopes and not transcripts.
+use crate::{
+    event::{Event, NodeId, Outcome},
+    journal::{NodeState, RunState},
+    message::Message,
+    workflow::Wake,
+};
+use std::fmt::Write as _;
+
+/// Bytes of one item's output in a digest.
+const OUTPUT_BYTES: usize = 2_000;
+/// Items described one by one in a digest; the rest is counted.
+const ITEMS: usize = 40;
+
+/// Makes the event that wakes the orchestrator, from what it has not been told yet.
+pub(super) fn woken(state: &RunState, idle: bool) -> Option<Event> {
+    let spec = state.plan().orchestrator.as_ref()?;
+    let mut reasons: Vec<String> = state.watch().reasons().iter().map(|reason| word(reason.wake).to_owned()).collect();
+    let ended = state.open_steps() == 0;
+    if idle {
+        reasons.push(word(Wake::Idle).to_owned());
+    }
+    if ended {
+        reasons.push("end".to_owned());
+    }
+    reasons.sort();
+    reasons.dedup();
+    let mut text = String::from("<digest>\n");
+    for reason in state.watch().reasons().iter().filter_map(|reason| reason.node.as_ref()).take(ITEMS) {
+        describe(&mut text, state, reason);
+    }
+    let more = state.watch().reasons().len().saturating_sub(ITEMS);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more items ended");
+    }
+    overview(&mut text, state);
+    let question = if ended {
+        "Everything has ended. Sum the run up for the people who started it: what was done, what was not, what they should look at."
+    } else if idle {
+        "Nothing else can run at the moment."
+    } else if state.watch().reasons().iter().any(|reason| reason.wake == Wake::Start) {
+        "The run begins."
+    } else {
+        "Something has changed. Use your tools if the work needs steering; otherwise say in a sentence that it may go on."
+    };
+    let _ = write!(text, "</digest>\n\n{question}");
+    Some(Event::OrchestratorWoken { node: spec.node.clone(), reasons, message: Message::user(&text) })
+}
+
+fn word(wake: Wake) -> &'static str {
+    match wake {
+        Wake::Start => "start",
+        Wake::ItemDone => "item_done",
+        Wake::ItemFailed => "item_failed",
+        Wake::Idle => "idle",
+    }
+}
+
+fn describe(text: &mut String, state: &RunState, id: &NodeId) {
+    let Some(node) = state.node(id) else { return };
+    match &node.outcome {
+        Some(Outcome::Succeeded(success)) => {
+            let _ = writeln!(text, "- {id} succeeded{}: {}", changed(node), shorten(&plain(&success.output)));
+        }
+        Some(Outcome::Failed(failure)) => {
+            let _ = writeln!(text, "- {id} failed: {}", shorten(&failure.message));
+        }
+        Some(Outcome::Skipped(_)) | None => {
+            let _ = writeln!(text, "- {id} is open again");
+        }
+    }
+}
+
+fn changed(node: &NodeState) -> String {
+    match &node.captured {
+        Some((_, paths)) if !paths.is_empty() => format!(" (changed {})", shorten(&paths.join(", "))),
+        Some(_) | None => String::new(),
+    }
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn overview(text: &mut String, state: &RunState) {
+    for id in state.plan().order() {
+        let node = NodeId::step(id);
+        let word = state.outcome(&node).map_or("open", Outcome::word);
+        let items = state.fan(id).map(|fan| format!(", {} of {} items ended", fan.keys.len() - fan.open, fan.keys.len())).unwrap_or_default();
+        let _ = writeln!(text, "step {id}: {word}{items}");
+    }
+}
+
+fn shorten(text: &str) -> String {
+    let mut end = text.len().min(OUTPUT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end < text.len() { format!("{} [… {} bytes more]", &text[..end], text.len() - end) } else { text.to_owned() }
+}

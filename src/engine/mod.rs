@@ -1,0 +1,20 @@
+//! One run: a loop that owns the journal. `decide` says what to do, workers do it, the loop records what they report.
+//!
+//! There is one writer and one thread: reports of many workers are appended in one transaction, then acknowledged, shown
+//! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
+//! loop runs a fresh and a resumed run.
+mod close;
+mod decide;
+mod digest;
+mod fan;
+mod powers;
+mod project;
+mod purse;
+mod run;
+mod scope;
+mod steps;
+
+pub use decide::{Command, Live, decide};
+pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
+pub use run::{Ended, EngineError, run};
+pub use steps::Services;

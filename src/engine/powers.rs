@@ -1,0 +1,272 @@
+//! The orchestrator at work: its conversation, and its powers, which are data only.
+//!
+//! A power is a tool. Its call is examined against the state of the run, recorded, and visible; nothing else it says
+//! changes anything.
+use super::{
+    fan,
+    purse::RunPurse,
+    scope,
+    steps::{self, End, Services, Whose, Workplace},
+};
+use crate::{
+    agent::{Agent, Trouble, note},
+    clock::Timestamp,
+    event::{Brief, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    journal::{Conversation, Recorder, RunState},
+    message::{Message, ToolSpec},
+    plan::{AgentSpec, OrchestratorSpec, Plan},
+    tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, Toolbox},
+    workflow::{Access, Power},
+};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Something the orchestrator wants, on its way to the loop.
+pub(super) struct Petition {
+    pub(super) wish: Wish,
+    pub(super) answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// What it wants.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Wish {
+    AddItems { step: StepId, items: Vec<Value> },
+    Retry(NodeId),
+    Stop(NodeId),
+}
+
+/// What a wish comes to.
+#[derive(Debug)]
+pub(super) enum Granted {
+    /// These events, and what to say.
+    Record(Vec<Event>, String),
+    /// The end of a node.
+    Stop(NodeId),
+}
+
+/// Examines a wish against the state of the run. What was granted since the orchestrator's last reply is granted again
+/// and not done again: a call may be repeated after a crash.
+///
+/// # Errors
+/// Why not, for the model.
+pub(super) fn examine(state: &RunState, wish: &Wish, now: Timestamp) -> Result<Granted, String> {
+    let spec = state.plan().orchestrator.as_ref().ok_or("this run has no orchestrator")?;
+    match wish {
+        Wish::AddItems { step, items } => add(state, spec, step, items),
+        Wish::Retry(node) => match open_item(state, spec, node)? {
+            _ if state.watch().has_retried(node) => Ok(Granted::Record(Vec::new(), format!("`{node}` will be tried again"))),
+            Some(Outcome::Failed(failure)) => {
+                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: failure.clone() };
+                Ok(Granted::Record(vec![event], format!("`{node}` will be tried again")))
+            }
+            _ => Err(format!("`{node}` has not failed")),
+        },
+        Wish::Stop(node) => match open_item(state, spec, node)? {
+            None => Ok(Granted::Stop(node.clone())),
+            Some(Outcome::Skipped(SkipCause::Stopped)) => Ok(Granted::Record(Vec::new(), stopped(node))),
+            Some(_) => Err(format!("`{node}` has ended already")),
+        },
+    }
+}
+
+/// Says that a node is stopped.
+pub(super) fn stopped(node: &NodeId) -> String {
+    format!("`{node}` is stopped")
+}
+
+fn open_item<'a>(state: &'a RunState, spec: &OrchestratorSpec, node: &NodeId) -> Result<Option<&'a Outcome>, String> {
+    if !spec.supervises.contains(&node.step) || state.node(node).is_none() || node.item.is_none() {
+        return Err(format!("there is no item `{node}`"));
+    }
+    if state.outcome(&NodeId::step(&node.step)).is_some() {
+        return Err(format!("step `{}` has ended", node.step));
+    }
+    Ok(state.outcome(node))
+}
+
+fn add(state: &RunState, spec: &OrchestratorSpec, step: &StepId, values: &[Value]) -> Result<Granted, String> {
+    let planned = state.plan().step(step).filter(|step| spec.supervises.contains(&step.id)).ok_or_else(|| format!("there is no step `{step}` with items"))?;
+    if let Some(keys) = state.watch().has_added(step, values) {
+        return Ok(Granted::Record(Vec::new(), said_added(step, &keys)));
+    }
+    let (Some(for_each), Some(present)) = (&planned.for_each, state.fan(step)) else { return Err(format!("step `{step}` has no items yet")) };
+    if state.outcome(&NodeId::step(step)).is_some() {
+        return Err(format!("step `{step}` has ended"));
+    }
+    let added = state.watch().added() + u32::try_from(values.len()).unwrap_or(u32::MAX);
+    if added > spec.max_added {
+        return Err(format!("at most {} items may be added in a run, and {} were", spec.max_added, state.watch().added()));
+    }
+    let node = NodeId::step(step);
+    let scope = scope::scope(state, &node, &scope::reads(planned));
+    let at = present.keys.len();
+    let items = values
+        .iter()
+        .enumerate()
+        .map(|(offset, value)| fan::item(for_each, &scope, at + offset, value.clone()))
+        .collect::<Result<Vec<_>, Failure>>()
+        .map_err(|failure| failure.message)?;
+    fan::check(&items, &present.keys.iter().map(String::as_str).collect::<BTreeSet<_>>())?;
+    let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
+    Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: spec.node.clone(), max_parallel: None }], said))
+}
+
+fn said_added(step: &StepId, keys: &[&str]) -> String {
+    format!("added to `{step}`: {}", keys.join(", "))
+}
+
+/// The orchestrator's session for one waking.
+pub(super) struct Watcher {
+    pub(super) plan: Arc<Plan>,
+    pub(super) services: Arc<Services>,
+    pub(super) purse: Arc<RunPurse>,
+    pub(super) recorder: Recorder,
+    pub(super) desk: mpsc::Sender<Petition>,
+    pub(super) cancel: CancellationToken,
+    pub(super) talk: Conversation,
+    pub(super) run: RunStarted,
+}
+
+impl Watcher {
+    /// Goes on with the conversation until it rests.
+    pub(super) async fn run(self) -> End {
+        match self.session().await {
+            Ok(text) => End::Rested { text, failure: None },
+            Err(Trouble::Failed(failure)) => End::Rested { text: String::new(), failure: Some(failure) },
+            Err(Trouble::Parked) => End::Parked,
+            Err(Trouble::Interrupted) => End::Interrupted,
+        }
+    }
+
+    async fn session(&self) -> Result<String, Trouble> {
+        let bug = || Trouble::Failed(Failure::new(FailureKind::Bug, "the orchestrator was never briefed"));
+        let spec = self.plan.orchestrator.as_ref().ok_or_else(bug)?;
+        let brief = self.talk.brief().cloned().ok_or_else(bug)?;
+        let agent = agent(&self.plan, spec).ok_or_else(bug)?;
+        let view = steps::view(&self.services, &self.run.base).await?;
+        let place =
+            Workplace { worktree: None, root: view, cwd: None, base: Some(self.run.base.clone()), scope: None, env: self.services.env.clone(), coming: None };
+        let mut equipment = self.services.equipment(&self.recorder, self.purse.clone());
+        equipment.toolbox = Arc::new(tools(spec, &self.desk).into_iter().fold((*self.services.toolbox).clone(), Toolbox::with));
+        let session = self.services.session(Whose { node: &spec.node, run: &self.run, cancel: &self.cancel }, agent, place)?;
+        let mut watcher = Agent::new(&equipment, session, self.talk.clone());
+        let ended = watcher.run(&brief).await;
+        note(watcher.span(), &ended);
+        ended
+    }
+}
+
+fn agent(plan: &Plan, spec: &OrchestratorSpec) -> Option<Arc<AgentSpec>> {
+    let mut agent = (**plan.agents.get(&spec.agent)?).clone();
+    agent.access = Access::Read;
+    agent.tools.extend(spec.may.iter().map(|power| name(*power).to_owned()));
+    agent.tools.sort();
+    agent.tools.dedup();
+    Some(Arc::new(agent))
+}
+
+/// Makes the event that begins the orchestrator's conversation.
+pub(super) fn briefed(state: &RunState, services: &Services) -> Option<Event> {
+    let plan = state.plan();
+    let spec = plan.orchestrator.as_ref()?;
+    let agent = agent(plan, spec)?;
+    let started = state.started()?;
+    let steps: Vec<String> =
+        plan.steps().map(|step| format!("- {}{}", step.id, if step.for_each.is_some() { " (one agent for each item)" } else { "" })).collect();
+    let supervised: Vec<&str> = spec.supervises.iter().map(|step| step.0.as_str()).collect();
+    let message = format!(
+        "You are the orchestrator of run {} of the workflow `{}`. {}\nInputs: {}\nSteps:\n{}\nYou watch over the items of: {}. You are woken when something changes, always in this conversation. Your tools are all the power you have; what you only say changes nothing.",
+        started.run,
+        plan.name,
+        plan.description,
+        Value::Object(started.inputs.clone()),
+        steps.join("\n"),
+        if supervised.is_empty() { "nothing".to_owned() } else { supervised.join(", ") },
+    );
+    let mut declared = services.toolbox.specs(&agent.tools);
+    let (desk, _) = mpsc::channel(1);
+    declared.extend(tools(spec, &desk).iter().map(|tool| tool.spec().clone()));
+    declared.sort_by(|a, b| a.name.cmp(&b.name));
+    let brief = Brief {
+        agent: agent.name.clone(),
+        models: agent.model.choices.clone(),
+        system: services.system(&agent, None),
+        tools: declared,
+        output_schema: None,
+        message: Message::user(&message),
+    };
+    Some(Event::AgentBriefed { node: spec.node.clone(), brief })
+}
+
+fn name(power: Power) -> &'static str {
+    match power {
+        Power::AddItems => "AddItems",
+        Power::Retry => "RetryItem",
+        Power::Stop => "StopItem",
+    }
+}
+
+fn tools(spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
+    spec.may.iter().map(|power| Arc::new(PowerTool::new(*power, desk.clone())) as Arc<dyn Tool>).collect()
+}
+
+/// A power as a tool.
+struct PowerTool {
+    power: Power,
+    spec: ToolSpec,
+    desk: mpsc::Sender<Petition>,
+}
+
+impl PowerTool {
+    fn new(power: Power, desk: mpsc::Sender<Petition>) -> PowerTool {
+        let item = json!({
+            "type": "object", "additionalProperties": false, "required": ["step", "key"],
+            "properties": {"step": {"type": "string", "description": "The step's id"}, "key": {"type": "string", "description": "The item's key"}}
+        });
+        let (description, input_schema) = match power {
+            Power::AddItems => (
+                "Appends items to a step that is still running, one agent for each. An item has the same form as those of the step's own list. Keys must be new.",
+                json!({
+                    "type": "object", "additionalProperties": false, "required": ["step", "items"],
+                    "properties": {"step": {"type": "string", "description": "The step's id"}, "items": {"type": "array", "minItems": 1, "maxItems": 64, "description": "The new items"}}
+                }),
+            ),
+            Power::Retry => ("Tries a failed item again, from its beginning.", item),
+            Power::Stop => ("Stops an item that has not ended. What it did so far is not merged.", item),
+        };
+        let spec = ToolSpec { name: name(power).to_owned(), description: description.to_owned(), input_schema };
+        PowerTool { power, spec, desk }
+    }
+
+    fn wish(&self, input: &Value) -> Wish {
+        let text = |field: &str| input.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let step = StepId(text("step"));
+        match self.power {
+            Power::AddItems => Wish::AddItems { step, items: input.get("items").and_then(Value::as_array).cloned().unwrap_or_default() },
+            Power::Retry => Wish::Retry(NodeId::item(&step, &text("key"))),
+            Power::Stop => Wish::Stop(NodeId::item(&step, &text("key"))),
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for PowerTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self, _: &Value, _: &ToolContext) -> Effect {
+        Effect::Recorded
+    }
+
+    async fn call(&self, input: &Value, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let (answer, answered) = oneshot::channel();
+        let over = || ToolError::Model("the run is ending".to_owned());
+        self.desk.send(Petition { wish: self.wish(input), answer }).await.map_err(|_| over())?;
+        let text = answered.await.map_err(|_| over())?.map_err(ToolError::Model)?;
+        Ok(ToolOutput { response: Value::String(text.clone()), text, ..ToolOutput::default() })
+    }
+}

@@ -1,0 +1,474 @@
+//! From a folder to a run: what is found there, compiled, opened or begun.
+//!
+//! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
+//! so that `cli` only turns words into these calls.
+use super::Services;
+use crate::{
+    agent::Asker,
+    clock::Clock,
+    event::{BlobId, Event, Record, RunId, RunStarted},
+    git::{GitError, Isolation, Repository, Workspaces},
+    hooks::{HookFile, Hooks},
+    journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
+    library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
+    llm::{Endpoints, Model, Sink},
+    plan::{AgentFile, Catalog, Plan, Work},
+    sandbox::{self, Sandbox, SandboxError, Walls},
+    skills::{self, Shelf},
+    source::{Diagnostic, Diagnostics, Source},
+    tools::Toolbox,
+    workflow::Workflow,
+};
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// What is known of the user and the machine.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where the user stands.
+    pub directory: PathBuf,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// The user's configuration folder for this program.
+    pub config: Option<PathBuf>,
+    /// The user's cache folder for this program.
+    pub cache: PathBuf,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+}
+
+/// Why a run could not be prepared. Fits after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The repository.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// No workflow of that name or path.
+    #[error("find the workflow `{name}`")]
+    NoWorkflow {
+        /// What was asked for.
+        name: String,
+        /// The names there are, and the nearest.
+        hint: String,
+    },
+    /// The workflow is wrong.
+    #[error("compile the workflow\n{0}")]
+    Diagnostics(#[from] Diagnostics),
+    /// The results of runs could not be kept as branches.
+    #[error("begin a run: there is a branch named `spinney`, and results become branches named `spinney/RUN`")]
+    BranchTaken,
+    /// Inputs do not fit.
+    #[error("use the inputs: {}", .0.join("; "))]
+    Inputs(Vec<String>),
+    /// A file.
+    #[error("read `{path}`: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The run's folder.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// Somebody else has the run.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The journal's store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The journal and the workflow do not fit together.
+    #[error("replay the journal: {0}")]
+    Illegal(#[from] IllegalEvent),
+    /// The blobs.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// Processes.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The record of trust.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// What a run was pinned to has changed since.
+    #[error("resume `{run}`: these have changed since it began: {}", .changed.join(", "))]
+    Changed {
+        /// The run.
+        run: RunId,
+        /// `kind:name` of each.
+        changed: Vec<String>,
+    },
+    /// The journal has no first record.
+    #[error("resume `{0}`: its journal is empty")]
+    Empty(RunId),
+    /// The run is over.
+    #[error("resume `{0}`: it is over")]
+    Over(RunId),
+}
+
+/// A repository and everything a workflow may name in it.
+pub struct Project {
+    /// What was handed in.
+    pub settings: Settings,
+    /// The repository.
+    pub repo: Repository,
+    /// What is found.
+    pub library: Library,
+    /// What the user has trusted.
+    pub trust: Trust,
+    /// The skills.
+    pub shelf: Arc<Shelf>,
+    /// The hooks.
+    pub hooks: Arc<Hooks>,
+    /// The tools.
+    pub toolbox: Arc<Toolbox>,
+    /// The agents found as files.
+    pub agents: BTreeMap<String, AgentFile>,
+    /// What somebody should look at.
+    pub warnings: Vec<String>,
+}
+
+/// Which models answer.
+#[derive(Clone)]
+pub struct Models {
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// The names of the providers.
+    pub providers: Vec<String>,
+    /// For whoever names none.
+    pub default: Option<String>,
+    /// Aliases overridden for this run.
+    pub overrides: BTreeMap<String, String>,
+    /// The text of the script, where one stands for the models.
+    pub script: Option<String>,
+}
+
+impl Models {
+    /// Models behind HTTP endpoints.
+    pub fn endpoints(model: Arc<dyn Model>, endpoints: &Endpoints, default: Option<String>, overrides: BTreeMap<String, String>) -> Models {
+        let default = default.or_else(|| endpoints.default_model().ok().map(str::to_owned));
+        Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, script: None }
+    }
+
+    /// A script that stands for every model.
+    pub fn scripted(model: Arc<dyn Model>, text: String) -> Models {
+        let providers = ["anthropic", "openai", "ollama", "local", "google", "scripted"].map(str::to_owned).to_vec();
+        Models { model, providers, default: Some("scripted/model".to_owned()), overrides: BTreeMap::new(), script: Some(text) }
+    }
+}
+
+/// How a run is carried out here.
+pub struct RunOptions {
+    /// Who answers questions.
+    pub asker: Arc<dyn Asker>,
+    /// Where streams are shown.
+    pub sink: Arc<dyn Sink>,
+    /// Time.
+    pub clock: Clock,
+    /// Whether agents' commands run without walls and without asking.
+    pub unconfined: bool,
+    /// Whether a run goes on although what it was pinned to has changed.
+    pub accept_changes: bool,
+}
+
+/// A run ready to go on. The lease is held as long as this lives.
+pub struct Prepared {
+    /// Its journal.
+    pub journal: Journal<SqliteStore>,
+    /// What preparing it recorded.
+    pub begun: Vec<Record>,
+    /// What its steps share.
+    pub services: Arc<Services>,
+    /// Its folder.
+    pub dir: RunDir,
+    /// Its id.
+    pub run: RunId,
+    /// Its ownership.
+    pub lease: Lease,
+}
+
+impl Project {
+    /// Opens the repository around a folder and finds what is there.
+    ///
+    /// # Errors
+    /// Where there is no usable repository.
+    pub fn open(settings: Settings) -> Result<Project, SetupError> {
+        let repo = Repository::open(&settings.directory, &settings.environment)?;
+        let trust_file = settings.config.clone().unwrap_or_else(|| settings.cache.clone()).join("trust.json");
+        let trust = Trust::load(&trust_file)?;
+        let library = Library::discover(&places(&settings, Some(repo.main_checkout())));
+        let mut warnings = library.warnings().to_vec();
+        let shelf = Shelf::of(&library);
+        warnings.extend(shelf.warnings().iter().cloned());
+        let (agents, more) = skills::agents(&library);
+        let agents = agents.into_iter().map(|(name, (file, found))| (name, AgentFile { agent: file.agent, path: found.path })).collect();
+        warnings.extend(more);
+        let (hooks, more) = load_hooks(&library, &trust);
+        warnings.extend(more);
+        Ok(Project { settings, repo, library, trust, shelf: Arc::new(shelf), hooks: Arc::new(hooks), toolbox: Arc::new(Toolbox::standard()), agents, warnings })
+    }
+
+    /// Returns the folder that holds `.spinney`.
+    pub fn checkout(&self) -> &Path {
+        self.repo.main_checkout()
+    }
+
+    /// Finds a workflow by name, or by a path that ends in `.yaml` or `.yml`.
+    ///
+    /// # Errors
+    /// Where there is none, or it does not load.
+    pub fn workflow(&self, name: &str) -> Result<Workflow, SetupError> {
+        let (source, trusted) = self.workflow_source(name)?;
+        let mut workflow = Workflow::load(&Arc::new(source))?;
+        if !trusted {
+            forget_allow_rules(&mut workflow);
+        }
+        Ok(workflow)
+    }
+
+    /// Finds the text of a workflow, and whether its allow rules count.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn workflow_source(&self, name: &str) -> Result<(Source, bool), SetupError> {
+        if name.ends_with(".yaml") || name.ends_with(".yml") {
+            let path = self.settings.directory.join(name);
+            let text = fs::read_to_string(&path).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
+            let trusted = self.trust.is_trusted(BlobId::of(text.as_bytes()).0.as_str());
+            return Ok((Source { name: name.to_owned(), text }, trusted));
+        }
+        if let Some(found) = self.library.find(Kind::Workflow, name) {
+            return Ok((Source { name: found.path.clone(), text: found.text.clone() }, self.trust.covers(found)));
+        }
+        let names: Vec<&str> = self.library.all(Kind::Workflow).iter().map(|found| found.name.as_str()).collect();
+        let hint = match crate::source::nearest(name, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}; a file is named by its path, ending in .yaml", names.join(", ")),
+        };
+        Err(SetupError::NoWorkflow { name: name.to_owned(), hint })
+    }
+
+    /// Compiles a workflow against what is known here.
+    ///
+    /// # Errors
+    /// Every diagnostic at once.
+    pub fn compile(&self, workflow: &Workflow, models: &Models) -> Result<(Plan, Vec<Diagnostic>), SetupError> {
+        Ok(Plan::compile(workflow, &self.catalog(models))?)
+    }
+
+    /// Returns everything a workflow may name.
+    pub fn catalog(&self, models: &Models) -> Catalog {
+        Catalog {
+            tools: self.toolbox.catalog(),
+            skills: self.shelf.all().map(|skill| (skill.name.clone(), skill.description.clone())).collect(),
+            offered_skills: self.shelf.all().filter(|skill| !skill.disable_model_invocation).map(|skill| skill.name.clone()).collect(),
+            hooks: self.hooks.names().map(str::to_owned).collect(),
+            prompts: self.library.all(Kind::Prompt).into_iter().map(|found| (found.name.clone(), found.text.clone())).collect(),
+            agents: self.agents.clone(),
+            providers: models.providers.iter().cloned().collect(),
+            default_model: models.default.clone(),
+            model_overrides: models.overrides.clone(),
+        }
+    }
+
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// Where its folder, journal or worktrees cannot be made, or the inputs do not fit.
+    pub fn start(&self, plan: Arc<Plan>, given: &Map<String, Value>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
+        let inputs = plan.check_inputs(given).map_err(SetupError::Inputs)?;
+        let head = self.repo.head()?;
+        if self.repo.ref_at("refs/heads/spinney")?.is_some() {
+            return Err(SetupError::BranchTaken);
+        }
+        let state = RunDir::state(self.checkout());
+        let (run, dir) = new_run(&state, &plan.name)?;
+        let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
+        let store = SqliteStore::create(dir.path(), &run)?;
+        let blobs = Blobs::new(dir.path());
+        let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
+        let started = RunStarted {
+            run: run.clone(),
+            workflow: plan.name.clone(),
+            file: plan.source.name.clone(),
+            inputs,
+            base: head.commit,
+            head: head.branch,
+            pins: self.pins(&plan),
+            script,
+        };
+        let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone());
+        let begun = journal.append(vec![Event::RunStarted(started)])?;
+        let services = self.services(&run, &dir, models, options)?;
+        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease })
+    }
+
+    /// Takes up a run again.
+    ///
+    /// # Errors
+    /// Where it is over, somebody else has it, or what it was pinned to has changed and that is not accepted.
+    pub fn resume(&self, run: &RunId, plan: Arc<Plan>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
+        let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
+        let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
+        let (store, records) = SqliteStore::open(dir.path())?;
+        sandbox::reap(&dir.processes())?;
+        let pins = self.pins(&plan);
+        let state = RunState::replay(plan, &records)?;
+        let started = state.started().ok_or_else(|| SetupError::Empty(run.clone()))?;
+        if state.finished().is_some() {
+            return Err(SetupError::Over(run.clone()));
+        }
+        let changed = changed(&started.pins, &pins);
+        if !options.accept_changes && !changed.is_empty() {
+            return Err(SetupError::Changed { run: run.clone(), changed });
+        }
+        let services = self.services(run, &dir, models, options)?;
+        let mut journal = Journal::new(store, state, services.clock.clone());
+        let begun = journal.append(vec![Event::RunResumed { pid: std::process::id() }])?;
+        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease })
+    }
+
+    /// Returns the content hash of everything a plan resolved here.
+    pub fn pins(&self, plan: &Plan) -> BTreeMap<String, String> {
+        let mut pins = BTreeMap::new();
+        pins.insert(format!("workflow:{}", plan.name), BlobId::of(plan.source.text.as_bytes()).0);
+        for agent in plan.agents.values().chain(plan.steps().filter_map(|step| if let Work::Agent { agent, .. } = &step.work { Some(agent) } else { None })) {
+            pins.insert(format!("system:{}", agent.name), BlobId::of(agent.system.as_bytes()).0);
+            let named = |kind: Kind, names: &[String]| {
+                names
+                    .iter()
+                    .filter_map(|name| self.library.find(kind, name))
+                    .map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned()))
+                    .collect::<Vec<_>>()
+            };
+            pins.extend(named(Kind::Skill, &agent.skills));
+            pins.extend(named(Kind::Hook, &agent.hooks));
+        }
+        let always = self.hooks.always();
+        pins.extend(
+            always.iter().filter_map(|name| self.library.find(Kind::Hook, name)).map(|found| (format!("hook:{}", found.name), found.hash().to_owned())),
+        );
+        pins
+    }
+
+    fn services(&self, run: &RunId, dir: &RunDir, models: &Models, options: RunOptions) -> Result<Services, SetupError> {
+        let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
+        let repo = self.repo.registered(&dir.processes())?;
+        let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private);
+        let path = self.settings.environment.get("PATH").map(Into::into);
+        let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path })?;
+        let confine = !options.unconfined && !models.model.is_scripted() && sandbox.bubblewrap().is_some();
+        let nowhere = dir.path().join("nowhere");
+        fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
+        Ok(Services {
+            free_shell: options.unconfined || confine || models.model.is_scripted(),
+            walls: confine.then(|| self.walls()),
+            model: models.model.clone(),
+            toolbox: self.toolbox.clone(),
+            hooks: self.hooks.clone(),
+            shelf: self.shelf.clone(),
+            asker: options.asker,
+            sink: options.sink,
+            clock: options.clock,
+            repo,
+            workspaces,
+            blobs: Arc::new(Blobs::new(dir.path())),
+            sandbox,
+            env: sandbox::clean_env(&self.settings.environment),
+            journal: dir.path().join("journal.db"),
+            project: self.checkout().to_owned(),
+            home: self.settings.home.clone(),
+            nowhere,
+            views: tokio::sync::Mutex::new(HashMap::new()),
+        })
+    }
+
+    /// What commands may see besides their worktree: the repository's objects and the toolchains, to read. Not its git
+    /// folder: the configuration in there may hold the keys of remotes.
+    fn walls(&self) -> Walls {
+        let mut readable = object_folders(&self.repo.common_dir().join("objects"));
+        let home = self.settings.home.clone().unwrap_or_default();
+        let from_env = |name: &str, fallback: &str| self.settings.environment.get(name).map_or_else(|| home.join(fallback), PathBuf::from);
+        let cargo = from_env("CARGO_HOME", ".cargo");
+        readable.extend(["bin", "registry", "git", "config.toml", "env"].map(|name| cargo.join(name)));
+        readable.push(from_env("RUSTUP_HOME", ".rustup"));
+        readable.extend(self.settings.environment.get("PATH").into_iter().flat_map(std::env::split_paths).filter(|folder| folder.is_absolute()));
+        Walls { writable: Vec::new(), readable, network: false }
+    }
+}
+
+/// Returns a folder of objects and those it borrows from, a few links deep.
+fn object_folders(objects: &Path) -> Vec<PathBuf> {
+    const MAX: usize = 16;
+    let mut folders = vec![objects.to_owned()];
+    let mut at = 0;
+    while at < folders.len() && folders.len() < MAX {
+        let borrowed = fs::read_to_string(folders[at].join("info/alternates")).unwrap_or_default();
+        let named = borrowed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| folders[at].join(line)).collect::<Vec<_>>();
+        folders.extend(named);
+        at += 1;
+    }
+    folders
+}
+
+fn places(settings: &Settings, project: Option<&Path>) -> Places {
+    Places { project: project.map(Path::to_owned), user_config: settings.config.clone(), home: settings.home.clone(), cache: settings.cache.clone() }
+}
+
+fn load_hooks(library: &Library, trust: &Trust) -> (Hooks, Vec<String>) {
+    let mut warnings = Vec::new();
+    let mut files = Vec::new();
+    for found in library.all(Kind::Hook) {
+        match library.materialise(found) {
+            Ok(dir) => files.push(hook_file(found, dir, trust)),
+            Err(error) => warnings.push(error.to_string()),
+        }
+    }
+    let (hooks, more) = Hooks::load(&files);
+    warnings.extend(more);
+    (hooks, warnings)
+}
+
+fn hook_file(found: &Found, dir: PathBuf, trust: &Trust) -> HookFile {
+    HookFile {
+        name: found.name.clone(),
+        path: found.path.clone(),
+        text: found.text.clone(),
+        dir,
+        trusted: found.root == RootKind::BuiltIn || trust.covers(found),
+        strict: true,
+    }
+}
+
+/// Allow rules of a file that nobody trusted do not count; its ask and deny rules do.
+fn forget_allow_rules(workflow: &mut Workflow) {
+    workflow.permissions.allow.clear();
+    for (_, agent) in &mut workflow.agents {
+        agent.permissions.allow.clear();
+    }
+}
+
+fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> {
+    const ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
+    let mut tries = 0;
+    loop {
+        let tail: String = std::iter::repeat_with(|| char::from(ALPHABET[fastrand::usize(..ALPHABET.len())])).take(6).collect();
+        let run = RunId(format!("{workflow}-{tail}"));
+        match RunDir::create(state, &run) {
+            Ok(dir) => return Ok((run, dir)),
+            Err(RunDirError::Exists { .. }) if tries < 16 => tries += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn changed(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
+    then.keys().chain(now.keys().filter(|key| !then.contains_key(*key))).filter(|key| then.get(*key) != now.get(*key)).cloned().collect()
+}

@@ -1,0 +1,141 @@
+//! What templates see, made from the state of the run.
+use crate::{
+    event::{NodeId, Outcome, StepId},
+    git,
+    journal::{NodeState, RunState},
+    plan::{PlannedStep, Work},
+    prompts::{self, Reading, Scope, TemplateError},
+    workflow,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Returns the steps whose results a step's templates read.
+pub(super) fn reads(step: &PlannedStep) -> BTreeSet<StepId> {
+    let condition = step.condition.iter().flat_map(|text| steps_in(prompts::check_condition(&text.value)));
+    texts(step).iter().flat_map(|text| read_by(text)).chain(condition).collect()
+}
+
+/// Returns the steps whose results a template reads.
+pub(super) fn read_by(text: &str) -> Vec<StepId> {
+    steps_in(prompts::check(text))
+}
+
+fn steps_in(read: Result<Vec<Reading>, TemplateError>) -> Vec<StepId> {
+    read.unwrap_or_default()
+        .into_iter()
+        .filter(|reading| reading.path.first().is_some_and(|root| root == "steps"))
+        .filter_map(|reading| reading.path.get(1).map(|id| StepId(id.clone())))
+        .collect()
+}
+
+fn texts(step: &PlannedStep) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    match &step.work {
+        Work::Agent { agent, prompt } => {
+            texts.push(prompt.value.clone());
+            texts.extend(agent.model.choices.iter().cloned());
+        }
+        Work::Run { command } => texts.push(command.value.clone()),
+        Work::Merge(merge) => texts.extend(merge.verify.iter().map(|text| text.value.clone())),
+    }
+    texts.extend(step.setup.iter().chain(step.cwd.iter()).map(|text| text.value.clone()));
+    texts.extend(step.verify.iter().flat_map(|verify| &verify.run).map(|text| text.value.clone()));
+    texts.extend(step.env.iter().map(|(_, text)| text.value.clone()));
+    if let Some(scope) = &step.scope {
+        match &scope.value {
+            workflow::Scope::Globs(globs) => texts.extend(globs.iter().map(|glob| glob.value.clone())),
+            workflow::Scope::Template(text) => texts.push(text.clone()),
+        }
+    }
+    if let Some(for_each) = &step.for_each {
+        let values = [Some(&for_each.items), for_each.max_parallel.as_ref()];
+        texts.extend(values.into_iter().flatten().filter_map(|value| value.value.as_str().map(str::to_owned)));
+        texts.extend(for_each.key.iter().chain(for_each.needs.iter()).map(|text| text.value.clone()));
+    }
+    texts
+}
+
+/// Makes the scope of a node: inputs, the run, the results of `steps`, and the item under its name.
+pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -> Scope {
+    let mut scope = Scope::new().with("inputs", inputs(state)).with("run", run(state)).with("steps", results(state, steps));
+    if let Some(for_each) = state.plan().step(&node.step).and_then(|step| step.for_each.as_ref())
+        && let Some(item) = state.node(node).and_then(|state| state.item.as_ref())
+    {
+        scope = scope.with(&for_each.name.value, item.value.clone());
+    }
+    scope
+}
+
+fn inputs(state: &RunState) -> Value {
+    state.started().map_or_else(|| json!({}), |started| Value::Object(started.inputs.clone()))
+}
+
+fn run(state: &RunState) -> Value {
+    let Some(started) = state.started() else { return json!({}) };
+    json!({
+        "id": started.run.0,
+        "branch": git::short_name(&state.branch().map_or_else(|| git::branch_of(&started.run), |branch| branch.name.clone())),
+        "head": started.head.clone().unwrap_or_else(|| started.base.0.clone()),
+        "base": started.base.0,
+        "failure": failure(state),
+    })
+}
+
+fn failure(state: &RunState) -> Value {
+    let failed = state.plan().order().iter().find_map(|id| state.outcome(&NodeId::step(id)).and_then(Outcome::failure).map(|failure| (id, failure)));
+    failed.map_or(Value::Null, |(id, failure)| json!(format!("step `{id}`: {}", failure.message)))
+}
+
+fn results(state: &RunState, steps: &BTreeSet<StepId>) -> Value {
+    let mut map = Map::new();
+    for id in steps {
+        if let Some(node) = state.node(&NodeId::step(id)) {
+            map.insert(id.0.clone(), result(state, id, node));
+        }
+    }
+    Value::Object(map)
+}
+
+fn result(state: &RunState, id: &StepId, node: &NodeState) -> Value {
+    let mut value = json!({"status": node.outcome.as_ref().map_or("waiting", Outcome::word)});
+    let output = match &node.outcome {
+        Some(Outcome::Succeeded(success)) => {
+            if let Some(commit) = &success.commit {
+                value["commit"] = json!(commit.0);
+            }
+            success.output.clone()
+        }
+        Some(Outcome::Failed(failure)) => failure.output.clone(),
+        Some(Outcome::Skipped(_)) | None => Value::Null,
+    };
+    let step = state.plan().step(id);
+    let is_command = step.is_some_and(|step| matches!(step.work, Work::Run { .. }) && step.for_each.is_none());
+    match output {
+        Value::Object(fields) if is_command => {
+            for (name, field) in fields {
+                value[name] = field;
+            }
+        }
+        output => value["output"] = output,
+    }
+    if step.is_some_and(|step| step.for_each.is_some()) {
+        value["results"] = Value::Array(state.items(id).map(|(_, item)| item_result(item)).collect());
+    }
+    value
+}
+
+/// One entry of `results`: `{key, ok, status, output, commit, error}`.
+pub(super) fn item_result(item: &NodeState) -> Value {
+    let key = item.item.as_ref().map(|item| item.key.as_str()).unwrap_or_default();
+    let success = item.outcome.as_ref().and_then(Outcome::success);
+    let failure = item.outcome.as_ref().and_then(Outcome::failure);
+    json!({
+        "key": key,
+        "ok": success.is_some(),
+        "status": item.outcome.as_ref().map_or("waiting", Outcome::word),
+        "output": success.map_or_else(|| failure.map_or(Value::Null, |failure| failure.output.clone()), |success| success.output.clone()),
+        "commit": success.and_then(|success| success.commit.as_ref()).map(|commit| commit.0.clone()),
+        "error": failure.map(|failure| failure.message.clone()),
+    })
+}

@@ -1,0 +1,152 @@
+//! An agent's session as a step: worktree, conversation, schema, checks, the engine's commit.
+use super::{
+    Task, Workplace,
+    command::Checked,
+    place::{self, Author},
+};
+use crate::{
+    agent::{self, Agent, Trouble},
+    event::{Brief, Event, Failure, FailureKind, Success, Why},
+    message::Message,
+    plan::{AgentSpec, PlannedStep},
+};
+use serde_json::Value;
+use std::{fmt::Write as _, sync::Arc};
+
+/// Answers that do not fit their schema before the step fails.
+const MISFITS_MAX: u32 = 3;
+
+pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
+    let spec = with_model(task, spec)?;
+    let place = place::make(task, step).await?;
+    let brief = brief(task, step, &spec, prompt, &place)?;
+    let equipment = task.services.equipment(&task.recorder, task.purse.clone());
+    let session = task.services.session(task.whose(&task.node), spec, place.clone())?;
+    let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
+    let ended = converse(task, step, &place, &brief, &mut worker).await;
+    agent::note(worker.span(), &ended);
+    ended
+}
+
+async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Brief, worker: &mut Agent<'_>) -> Result<Success, Trouble> {
+    loop {
+        let text = worker.run(brief).await?;
+        let output = match answer(step.output_schema.as_deref(), &text) {
+            Ok(output) => output,
+            Err(why) if worker.talk().tally().misfits < MISFITS_MAX => {
+                worker
+                    .tell(
+                        &format!("Your answer does not fit its schema: {why}\nAnswer again with one JSON object that fits, and nothing else."),
+                        Why::SchemaMismatch,
+                    )
+                    .await?;
+                continue;
+            }
+            Err(why) => {
+                return Err(Failure::new(FailureKind::Schema, format!("the answer does not fit its schema after {} tries: {why}", MISFITS_MAX + 1)).into());
+            }
+        };
+        let Some(worktree) = &place.worktree else { return Ok(Success { output, commit: None }) };
+        if let Some((commit, _)) = &task.state.captured {
+            place::keep_result(task, commit).await?;
+            return Ok(Success { output, commit: Some(commit.clone()) });
+        }
+        let (kind, what, red) = match place::capture(task, worktree, place, Author { brief: Some(brief), model: worker.talk().model() }).await? {
+            Ok(captured) => match check(task, step, place).await? {
+                Checked { passed: true, .. } => {
+                    let commit = place::record_work(task, captured).await?;
+                    return Ok(Success { output, commit });
+                }
+                Checked { tail, .. } => {
+                    (FailureKind::Verify, "not green", format!("The checks of this step are red. Mend the cause; do not weaken the checks.\n\n{tail}"))
+                }
+            },
+            Err(policy) => (FailureKind::Policy, "not to be committed", format!("Your work cannot be committed as it is: {policy}\nMend that.")),
+        };
+        let attempts = step.verify.as_ref().map_or(2, |verify| verify.attempts.max(1));
+        if worker.talk().tally().reds + 1 >= attempts {
+            return Err(Failure::new(kind, format!("{what} after {attempts} attempts: {}", last_lines(&red, 12))).into());
+        }
+        worker.tell(&red, Why::VerifyRed).await?;
+    }
+}
+
+async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
+    let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
+    let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
+    let checked = super::command::check(task, &commands, &place.root, &place.env).await?;
+    task.record(Event::VerifyRan { node: task.node.clone(), passed: checked.passed, tail: checked.tail.clone() }).await?;
+    Ok(checked)
+}
+
+/// Renders a model that the step chose by a template.
+fn with_model(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Trouble> {
+    if !agent.model.choices.iter().any(|choice| choice.contains("{{")) {
+        return Ok(agent.clone());
+    }
+    let mut own = (**agent).clone();
+    own.model.choices = own.model.choices.iter().map(|choice| task.render("model", choice)).collect::<Result<_, _>>()?;
+    Ok(Arc::new(own))
+}
+
+/// Freezes what the agent is told. Everything that differs between items stands in the first message, so that tools and
+/// system text are the same bytes for all of them.
+fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str, place: &Workplace) -> Result<Brief, Trouble> {
+    let mut message = format!(
+        "<workspace>\nYou stand in {}\nYour work is {}\nIt starts from commit {}\n",
+        place.cwd().display(),
+        task.node,
+        place.base.as_ref().map_or("none", |base| base.0.as_str())
+    );
+    if let Some(scope) = &place.scope {
+        let _ = writeln!(message, "You may write only: {}", scope.join(", "));
+    }
+    let _ = write!(message, "The date is {}\n</workspace>\n\n{}", &task.services.clock.now().to_string()[..10], task.render("prompt", prompt)?);
+    Ok(Brief {
+        agent: agent.name.clone(),
+        models: agent.model.choices.clone(),
+        system: task.services.system(agent, step.output_schema.as_deref()),
+        tools: task.services.toolbox.specs(&agent.tools),
+        output_schema: step.output_schema.as_deref().cloned(),
+        message: Message::user(&message),
+    })
+}
+
+/// Reads a final answer: text as it is, or the object its schema demands.
+pub(super) fn answer(schema: Option<&Value>, text: &str) -> Result<Value, String> {
+    let Some(schema) = schema else { return Ok(Value::String(text.to_owned())) };
+    let value = find_json(text).ok_or("it holds no JSON object")?;
+    let validator = jsonschema::validator_for(schema).map_err(|error| format!("the schema itself is wrong: {error}"))?;
+    let errors: Vec<String> = validator.iter_errors(&value).take(8).map(|error| format!("at `{}`: {error}", error.instance_path())).collect();
+    if errors.is_empty() { Ok(value) } else { Err(errors.join("; ")) }
+}
+
+/// Finds the JSON value in an answer: the whole of it, the last fenced block, or from the first brace to the last.
+fn find_json(text: &str) -> Option<Value> {
+    let text = text.trim();
+    let fenced = text.rsplit("```").nth(1).map(|block| block.trim_start_matches("json").trim());
+    let braces = text.find(['{', '[']).zip(text.rfind(['}', ']'])).and_then(|(start, end)| text.get(start..=end));
+    [Some(text), fenced, braces].into_iter().flatten().find_map(|candidate| serde_json::from_str(candidate).ok())
+}
+
+fn last_lines(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_are_found_and_judged() {
+        let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+        assert_eq!(answer(None, " hi "), Ok(json!(" hi ")));
+        assert_eq!(answer(Some(&schema), "{\"n\": 1}"), Ok(json!({"n": 1})));
+        assert_eq!(answer(Some(&schema), "Here it is:\n```json\n{\"n\": 2}\n```\nDone."), Ok(json!({"n": 2})));
+        assert_eq!(answer(Some(&schema), "The plan {\"n\": 3}."), Ok(json!({"n": 3})));
+        assert!(answer(Some(&schema), "{\"n\": \"x\"}").unwrap_err().contains("/n"));
+        assert!(answer(Some(&schema), "no").is_err());
+    }
+}

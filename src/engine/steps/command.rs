@@ -1,0 +1,143 @@
+//! A shell command as a step, and the checks of other steps.
+use super::{
+    Task,
+    place::{self, Author},
+};
+use crate::{
+    agent::Trouble,
+    event::{Failure, FailureKind, Success, because},
+    plan::PlannedStep,
+    sandbox::{Exit, Output, Program, Request},
+    workflow::{Access, Parse},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+/// Bytes of a command's streams that are recorded; what is parsed is the whole.
+const STREAM_BYTES: usize = 64 * 1024;
+/// Bytes of output that a red check shows to an agent.
+const TAIL_BYTES: usize = 6 * 1024;
+/// The longest one check may take.
+const CHECK_TIME: Duration = Duration::from_mins(30);
+
+pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Result<Success, Trouble> {
+    let place = place::make(task, step).await?;
+    let command = task.render("run", command)?;
+    let output = shell(task, &command, (&place.root, place.cwd()), &place.env).await?;
+    let text = output.stdout.text();
+    let exit_code = match output.exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => 128 + signal,
+        Exit::TimedOut => return Err(Failure::new(FailureKind::Timeout, "the command did not end in time").into()),
+        Exit::Cancelled => return Err(Trouble::Interrupted),
+    };
+    let mut value = json!({
+        "stdout": head(&text, STREAM_BYTES),
+        "stderr": head(&output.stderr.text(), STREAM_BYTES),
+        "exit_code": exit_code,
+        "output_tail": tail(&output, TAIL_BYTES),
+    });
+    if exit_code != 0 {
+        let last = value["output_tail"].as_str().unwrap_or_default().trim().lines().last().unwrap_or_default().to_owned();
+        let message = if last.is_empty() {
+            format!("`{}` exited with {exit_code}", head(&command, 200))
+        } else {
+            format!("`{}` exited with {exit_code}: {last}", head(&command, 200))
+        };
+        return Err(Failure { output: value, ..Failure::new(FailureKind::Command, message) }.into());
+    }
+    value["output"] = parsed(step.parse, &text)?;
+    let commit = match &place.worktree {
+        Some(worktree) if step.writes => match place::capture(task, worktree, &place, Author::default()).await? {
+            Ok(captured) => place::record_work(task, captured).await?,
+            Err(policy) => return Err(Failure::new(FailureKind::Policy, policy).into()),
+        },
+        Some(_) | None => None,
+    };
+    place::drop_scratch(task, step, &place).await;
+    Ok(Success { output: value, commit })
+}
+
+fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, Trouble> {
+    match parse {
+        None => Ok(Value::String(stdout.trim_end_matches('\n').to_owned())),
+        Some(Parse::Lines) => {
+            let mut lines: Vec<&str> = stdout.lines().collect();
+            while lines.last().is_some_and(|line| line.is_empty()) {
+                lines.pop();
+            }
+            Ok(json!(lines))
+        }
+        Some(Parse::Json) => {
+            serde_json::from_str(stdout).map_err(|error| Failure::new(FailureKind::Schema, format!("the command's output is not JSON: {error}")).into())
+        }
+    }
+}
+
+/// What checks said.
+pub(super) struct Checked {
+    pub(super) passed: bool,
+    pub(super) tail: String,
+}
+
+/// Runs checks one after another until one is red.
+pub(super) async fn check(task: &Task, commands: &[String], root: &Path, env: &BTreeMap<String, String>) -> Result<Checked, Trouble> {
+    for command in commands {
+        let output = shell(task, command, (root, root), env).await?;
+        match output.exit {
+            Exit::Code(0) => {}
+            Exit::Cancelled => return Err(Trouble::Interrupted),
+            exit @ (Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut) => {
+                return Ok(Checked { passed: false, tail: format!("$ {command}\n({})\n{}", said(exit), tail(&output, TAIL_BYTES)) });
+            }
+        }
+    }
+    Ok(Checked { passed: true, tail: String::new() })
+}
+
+async fn shell(task: &Task, command: &str, (root, cwd): (&Path, &Path), env: &BTreeMap<String, String>) -> Result<Output, Trouble> {
+    let mut env = env.clone();
+    env.extend(crate::trace::traceparent().map(|parent| ("TRACEPARENT".to_owned(), parent)));
+    let request = Request {
+        program: Program::Shell(command.to_owned()),
+        cwd: cwd.to_owned(),
+        env,
+        stdin: Vec::new(),
+        timeout: CHECK_TIME,
+        output_cap: STREAM_BYTES,
+        confine: task.services.confinement(root, Access::Write),
+    };
+    let output = task
+        .services
+        .sandbox
+        .run(request, &task.cancel)
+        .await
+        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", head(command, 200), because(&error)))))?;
+    if task.cancel.is_cancelled() { Err(Trouble::Interrupted) } else { Ok(output) }
+}
+
+fn said(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(signal) => format!("ended by signal {signal}"),
+        Exit::TimedOut => "not done in time".to_owned(),
+        Exit::Cancelled => "cancelled".to_owned(),
+    }
+}
+
+fn head(text: &str, bytes: usize) -> String {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end < text.len() { format!("{}\n[… {} bytes not shown]", &text[..end], text.len() - end) } else { text.to_owned() }
+}
+
+fn tail(output: &Output, bytes: usize) -> String {
+    let text = format!("{}{}", output.stdout.text(), output.stderr.text());
+    let mut start = text.len().saturating_sub(bytes);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
+}

@@ -1,0 +1,268 @@
+//! A merge as a step: sources joined in the object database, conflicts settled by an agent, the joined tree checked.
+use super::{Task, Workplace, command, place};
+use crate::{
+    agent::{Agent, Trouble, blocking, note},
+    event::{Brief, CommitId, Event, Failure, FailureKind, MergeProgress, NodeId, Success},
+    git::{CommitMeta, TreePolicy, Worktree},
+    journal::Conversation,
+    merge::{self, Conflict, Integration, MergeError, Options, Progress, Resolution, Resolver, Verified, Verifier},
+    message::Message,
+    plan::{AgentSpec, MergeSpec, PlannedStep},
+    tasks,
+};
+use async_trait::async_trait;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Bytes of one conflicted file that a resolver is shown at once; it can read the rest.
+const SHOWN_BYTES: usize = 12 * 1024;
+
+pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Result<Success, Trouble> {
+    let onto = place::start(task, "merge").await?;
+    let verify = spec.verify.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
+    let env = place::environment(task, step)?;
+    let parked = AtomicBool::new(false);
+    let resolver = spec.resolver.as_ref().map(|agent| AgentResolver { task, agent, env: env.clone(), parked: &parked, settled: Mutex::default() });
+    let verifier = (!verify.is_empty()).then_some(Checks { task, commands: verify, env });
+    let told = Told { task, parked: &parked };
+    let job = Integration {
+        repository: &task.services.repo,
+        run: &task.run.run,
+        node: &task.node,
+        onto: &onto,
+        sources: &task.sources,
+        at: task.state.began.unwrap_or_default(),
+        options: Options { attempts: spec.resolver_attempts.max(1), then: spec.then, flaky_retries: spec.flaky_retries },
+        resolver: resolver.as_ref().map(|resolver| resolver as &dyn Resolver),
+        verifier: verifier.as_ref().map(|verifier| verifier as &dyn Verifier),
+        progress: &told,
+        done: &task.state.merged,
+    };
+    let joined = merge::integrate(&job).await;
+    if task.cancel.is_cancelled() {
+        return Err(Trouble::Interrupted);
+    }
+    if parked.load(Ordering::SeqCst) {
+        return Err(Trouble::Parked);
+    }
+    match joined {
+        Ok(report) => {
+            if let Some(commit) = &report.commit {
+                place::keep_result(task, commit).await?;
+            }
+            clear_away(task, resolver.map(|resolver| resolver.settled.into_inner().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()).await;
+            Ok(Success { output: report.output(), commit: report.commit })
+        }
+        Err(MergeError::Failed(failure)) => Err((*failure).into()),
+        Err(MergeError::Red { commit, tail, report }) => {
+            let message = format!(
+                "the joined tree {} is red, so nothing was landed: {}",
+                &commit.0[..commit.0.len().min(10)],
+                tail.trim().lines().last().unwrap_or_default()
+            );
+            Err(Failure { output: report.output(), ..Failure::new(FailureKind::Verify, message) }
+                .hint("the joined commit and all sources keep their refs under refs/spinney")
+                .into())
+        }
+        Err(error @ (MergeError::Unsettled { .. } | MergeError::Git(_) | MergeError::Panicked(_))) => Err(Failure::of(FailureKind::Merge, &error).into()),
+    }
+}
+
+/// Removes the worktrees of the sessions that settled conflicts: those of this process, and those of one that died.
+async fn clear_away(task: &Task, mut sessions: BTreeSet<String>) {
+    sessions.extend(task.helpers.keys().cloned());
+    let slugs: BTreeSet<String> = sessions.iter().map(|helper| task.node.helper(helper).slug()).collect();
+    place::discard_named(&task.services, slugs).await;
+}
+
+/// Records the progress of a merge. A resolver that was interrupted or waits for a person has not given up: nothing that
+/// would follow from that is recorded.
+struct Told<'a> {
+    task: &'a Task,
+    parked: &'a AtomicBool,
+}
+
+#[async_trait]
+impl Progress for Told<'_> {
+    async fn record(&self, progress: MergeProgress) -> Result<(), Failure> {
+        if self.task.cancel.is_cancelled() || self.parked.load(Ordering::SeqCst) {
+            return Err(Failure::new(FailureKind::Cancelled, "the merge was interrupted"));
+        }
+        let event = Event::MergeAdvanced { node: self.task.node.clone(), progress };
+        self.task.recorder.record(event).await.map_err(|_| Failure::new(FailureKind::Cancelled, "the run is over"))
+    }
+}
+
+/// Checks of a joined commit, in a worktree made for them.
+struct Checks<'a> {
+    task: &'a Task,
+    commands: Vec<String>,
+    env: BTreeMap<String, String>,
+}
+
+#[async_trait]
+impl Verifier for Checks<'_> {
+    async fn verify(&self, commit: &CommitId) -> Result<Verified, Failure> {
+        let slug = format!("{}.check-{}", self.task.node.slug(), &commit.0[..commit.0.len().min(12)]);
+        let checked = async {
+            // One that is there was left by a process that died in the middle of the checks.
+            place::discard_named(&self.task.services, BTreeSet::from([slug.clone()])).await;
+            let worktree = place::open(&self.task.services, &slug, commit).await?;
+            let checked = command::check(self.task, &self.commands, worktree.path(), &self.env).await?;
+            place::discard(&self.task.services, worktree).await;
+            Ok(checked)
+        };
+        let checked = checked.await.map_err(failure)?;
+        Ok(Verified { passed: checked.passed, tail: checked.tail })
+    }
+}
+
+fn failure(trouble: Trouble) -> Failure {
+    match trouble {
+        Trouble::Failed(failure) => failure,
+        Trouble::Parked => Failure::new(FailureKind::Refusal, "it waits for a person"),
+        Trouble::Interrupted => Failure::new(FailureKind::Cancelled, "it was interrupted"),
+    }
+}
+
+/// An agent that settles conflicts, a session for each.
+struct AgentResolver<'a> {
+    task: &'a Task,
+    agent: &'a Arc<AgentSpec>,
+    env: BTreeMap<String, String>,
+    parked: &'a AtomicBool,
+    settled: Mutex<BTreeSet<String>>,
+}
+
+#[async_trait]
+impl Resolver for AgentResolver<'_> {
+    async fn resolve(&self, conflict: &Conflict) -> Resolution {
+        match self.settle(conflict).await {
+            Ok(resolution) => resolution,
+            Err(trouble @ Trouble::Parked) => {
+                self.parked.store(true, Ordering::SeqCst);
+                Resolution::GaveUp { reason: failure(trouble).message }
+            }
+            Err(trouble) => Resolution::GaveUp { reason: failure(trouble).message },
+        }
+    }
+}
+
+impl AgentResolver<'_> {
+    async fn settle(&self, conflict: &Conflict) -> Result<Resolution, Trouble> {
+        let task = self.task;
+        let helper = helper_name(conflict);
+        let node = task.node.helper(&helper);
+        let worktree = place::open(&task.services, &node.slug(), &conflict.commit).await?;
+        let place = Workplace {
+            worktree: Some(worktree.clone()),
+            root: worktree.path().to_owned(),
+            cwd: None,
+            base: Some(conflict.commit.clone()),
+            scope: Some(conflict.paths.iter().map(|path| globset::escape(path)).collect()),
+            env: self.env.clone(),
+            coming: None,
+        };
+        let talk = task.helpers.get(&helper).cloned().unwrap_or_default();
+        let text = self.converse(&node, &place, talk, conflict).await?;
+        let commit = self.capture(&node, &worktree, &place).await?;
+        let Some(commit) = commit else { return Ok(Resolution::GaveUp { reason: format!("the resolver changed nothing: {text}") }) };
+        let repo = task.services.repo.clone();
+        let tree = blocking(FailureKind::Environment, move || repo.tree_of(&commit)).await?;
+        // It stays until the settlement is recorded: a session taken up again after a crash has nothing more to do than
+        // to hand over its files.
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).insert(helper);
+        Ok(Resolution::Settled { tree, by: self.agent.name.clone(), beyond: Vec::new() })
+    }
+
+    async fn converse(&self, node: &NodeId, place: &Workplace, talk: Conversation, conflict: &Conflict) -> Result<String, Trouble> {
+        let task = self.task;
+        let equipment = task.services.equipment(&task.recorder, task.purse.clone());
+        let session = task.services.session(task.whose(node), self.agent.clone(), place.clone())?;
+        let root = place.root.clone();
+        let told = conflict.clone();
+        let message = tasks::blocking(move || brief(&told, &root)).await.map_err(Failure::from)?;
+        let brief = Brief {
+            agent: self.agent.name.clone(),
+            models: self.agent.model.choices.clone(),
+            system: task.services.system(self.agent, None),
+            tools: task.services.toolbox.specs(&self.agent.tools),
+            output_schema: None,
+            message: Message::user(&message),
+        };
+        let mut resolver = Agent::new(&equipment, session, talk);
+        let ended = resolver.run(&brief).await;
+        note(resolver.span(), &ended);
+        ended
+    }
+
+    async fn capture(&self, node: &NodeId, worktree: &Arc<Worktree>, place: &Workplace) -> Result<Option<CommitId>, Trouble> {
+        let policy = TreePolicy::within(place.scope.as_deref().unwrap_or_default()).map_err(|error| Failure::of(FailureKind::Merge, &error))?;
+        let meta = CommitMeta::of_work(&self.task.run.run, node, "Settle a conflict", self.task.state.began.unwrap_or_default());
+        let (workspaces, worktree) = (self.task.services.workspaces.clone(), worktree.clone());
+        blocking(FailureKind::Merge, move || workspaces.capture(&worktree, worktree.base(), &policy, &meta).map(|captured| captured.commit)).await
+    }
+}
+
+/// Names the session that settles a conflict: the same for the same conflict and attempt, after a crash too.
+fn helper_name(conflict: &Conflict) -> String {
+    format!("resolver-{}-{}", &conflict.commit.0[..conflict.commit.0.len().min(8)], conflict.attempt)
+}
+
+/// Tells a resolver what it has before it: both intents, each conflicted region verbatim.
+fn brief(conflict: &Conflict, root: &std::path::Path) -> String {
+    let mut text = format!(
+        "<workspace>\nYou stand in {}\nYou may write only: {}\n</workspace>\n\nTwo pieces of work change the same places, and you settle how they stand together. \"ours\" is what was joined so far; \"theirs\" is: {}\n\nFiles in conflict:\n",
+        root.display(),
+        conflict.paths.join(", "),
+        conflict.source.title,
+    );
+    for file in &conflict.files {
+        let _ = writeln!(text, "- {} ({})", file.path, file.kind);
+    }
+    for message in conflict.messages.iter().take(20) {
+        let _ = writeln!(text, "  {message}");
+    }
+    for file in &conflict.files {
+        if let Some(regions) = std::fs::read_to_string(root.join(&file.path)).ok().and_then(|content| regions(&content)) {
+            let _ = write!(text, "\nIn {}:\n{regions}\n", file.path);
+        }
+    }
+    if let Some(why) = &conflict.rejected {
+        let _ = write!(text, "\nYour last resolution was not accepted: {why}\n");
+    }
+    text.push_str(
+        "\nKeep the intent of both sides. Edit the files so that no conflict marker (<<<<<<<, |||||||, =======, >>>>>>>) is left, then end your turn.",
+    );
+    text
+}
+
+/// Returns the conflicted regions of a file with their markers, each with its line number.
+fn regions(content: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut inside = false;
+    for (at, line) in content.lines().enumerate() {
+        if line.starts_with("<<<<<<<") {
+            inside = true;
+            let _ = writeln!(text, "(from line {})", at + 1);
+        }
+        if inside {
+            text.push_str(line);
+            text.push('\n');
+        }
+        if line.starts_with(">>>>>>>") {
+            inside = false;
+        }
+        if text.len() > SHOWN_BYTES {
+            text.push_str("(cut: read the file for the rest)\n");
+            break;
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}

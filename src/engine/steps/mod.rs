@@ -1,0 +1,134 @@
+//! One file a kind of work. The match is exhaustive: a new kind does not compile until it has a file.
+//!
+//! A worker gets a [`Task`]: everything it may know, taken from the state when it was begun. It reports by the recorder
+//! and ends as an [`End`]; it never sees the state itself.
+mod agent;
+mod command;
+mod merge;
+mod place;
+mod services;
+mod shelf;
+
+use super::purse::RunPurse;
+use crate::{
+    agent::{Trouble, note},
+    event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
+    journal::{Conversation, NodeState, Recorder, RunState},
+    merge::Source,
+    plan::{Plan, PlannedStep, Work},
+    prompts::Scope,
+    trace,
+};
+pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
+pub use services::Services;
+pub(super) use services::Whose;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+/// How a worker ended.
+pub(super) enum End {
+    /// The node did.
+    Finished(Outcome),
+    /// It waits for a person.
+    Parked,
+    /// The process is to end; the node goes on on resume.
+    Interrupted,
+    /// The orchestrator has nothing more to say for now.
+    Rested {
+        /// Its words.
+        text: String,
+        /// Why it cannot go on at all.
+        failure: Option<Failure>,
+    },
+    /// The run's end.
+    Closed(Result<Outcome, Failure>),
+}
+
+/// Everything a worker may know.
+pub(super) struct Task {
+    pub(super) plan: Arc<Plan>,
+    pub(super) services: Arc<Services>,
+    pub(super) purse: Arc<RunPurse>,
+    pub(super) recorder: Recorder,
+    pub(super) cancel: CancellationToken,
+    pub(super) run: RunStarted,
+    pub(super) node: NodeId,
+    pub(super) state: NodeState,
+    pub(super) helpers: BTreeMap<String, Conversation>,
+    pub(super) scope: Scope,
+    pub(super) sources: Vec<Source>,
+    pub(super) tips: Vec<CommitId>,
+}
+
+/// Does a node's work.
+pub(super) async fn run(task: Task) -> End {
+    let Some(step) = task.plan.step(&task.node.step).cloned() else {
+        return End::Finished(Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", task.node.step)).into());
+    };
+    let span = trace::step(&task.node, task.state.attempts);
+    let ended = within(&task, step.timeout, do_work(&task, &step)).instrument(span.clone()).await;
+    note(&span, &ended);
+    match ended {
+        Ok(success) => End::Finished(Outcome::Succeeded(success)),
+        Err(Trouble::Failed(failure)) => {
+            place::keep_what_there_is(&task).await;
+            End::Finished(failure.into())
+        }
+        Err(Trouble::Parked) => End::Parked,
+        Err(Trouble::Interrupted) => End::Interrupted,
+    }
+}
+
+async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
+    match &step.work {
+        Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
+        Work::Run { command } => command::run(task, step, &command.value).await,
+        Work::Merge(spec) => merge::run(task, step, spec).await,
+    }
+}
+
+/// Holds work to its time: cancelled at the end of it and awaited, so that nothing of it is left running.
+async fn within<T>(task: &Task, time: Duration, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        done = &mut work => done,
+        () = tokio::time::sleep(time) => {
+            task.cancel.cancel();
+            let _ = work.await;
+            Err(Failure::new(FailureKind::Timeout, format!("it was not done after {} seconds", time.as_secs())).hint("raise the step's `timeout`").into())
+        }
+    }
+}
+
+/// Returns the work that a merge step joins, in the order of its `from` and of the items.
+pub(super) fn sources(state: &RunState, step: &PlannedStep) -> Vec<Source> {
+    let Work::Merge(spec) = &step.work else { return Vec::new() };
+    let mut sources = Vec::new();
+    for from in &spec.from {
+        let own = NodeId::step(from);
+        let nodes = state.node(&own).map(|node| (own, node)).into_iter().chain(state.items(from));
+        for (node, of) in nodes {
+            let commit = of.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.clone());
+            let (Some(commit), Some(workspace)) = (commit, &of.workspace) else { continue };
+            let title = of.item.as_ref().and_then(Item::title).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
+            sources.push(Source { node, commit, base: workspace.base.clone(), title });
+        }
+    }
+    sources
+}
+
+impl Task {
+    /// Records an event of this task.
+    async fn record(&self, event: Event) -> Result<(), Trouble> {
+        Ok(self.recorder.record(event).await?)
+    }
+
+    fn whose<'a>(&'a self, node: &'a NodeId) -> Whose<'a> {
+        Whose { node, run: &self.run, cancel: &self.cancel }
+    }
+
+    fn render(&self, what: &str, text: &str) -> Result<String, Trouble> {
+        crate::prompts::render(text, &self.scope).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")).into())
+    }
+}

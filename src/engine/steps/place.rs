@@ -1,0 +1,303 @@
+//! Where a step works, and how what it did becomes a commit.
+use super::{Services, Task};
+use crate::{
+    agent::{Coming, Trouble, blocking},
+    event::{Brief, CommitId, Event, Failure, FailureKind, Item, NodeId},
+    git::{CaptureError, Captured, CommitMeta, Content, Expected, TreePolicy, Worktree},
+    merge,
+    plan::{PlannedStep, Work},
+    prompts, trace,
+    workflow::{self, WorkspaceKind},
+};
+use futures_util::FutureExt as _;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// How the names of read-only views begin.
+pub(crate) const VIEW_PREFIX: &str = "view-";
+
+/// Where a step works.
+#[derive(Debug, Clone)]
+pub(crate) struct Workplace {
+    /// Its own worktree; absent for readers.
+    pub(crate) worktree: Option<Arc<Worktree>>,
+    /// The top folder.
+    pub(crate) root: PathBuf,
+    /// A folder inside it where the step stands.
+    pub(crate) cwd: Option<PathBuf>,
+    /// The commit it starts from.
+    pub(crate) base: Option<CommitId>,
+    /// Globs it may write.
+    pub(crate) scope: Option<Vec<String>>,
+    /// The whole environment of its commands.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Set where the files are still being put there: to be awaited before anything looks at them.
+    pub(crate) coming: Option<Coming>,
+}
+
+impl Workplace {
+    /// Returns where the step stands.
+    pub(crate) fn cwd(&self) -> &Path {
+        self.cwd.as_deref().unwrap_or(&self.root)
+    }
+}
+
+/// Makes a step's workplace, or finds it again after a crash.
+pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, Trouble> {
+    let env = environment(task, step)?;
+    let scope = scope(task, step)?;
+    if step.workspace == WorkspaceKind::None {
+        return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None });
+    }
+    let base = match &task.state.workspace {
+        Some(workspace) => workspace.base.clone(),
+        None => base(task).await?,
+    };
+    // A command may write where it likes in its own copy; a reading agent shares a view with the others.
+    let own = step.writes || matches!(step.work, Work::Run { .. });
+    let mut coming = None;
+    let (worktree, root) = if own {
+        let mut worktree = open(&task.services, &slug(&task.node, task.state.attempts), &base).await?;
+        if task.state.workspace.is_some() && task.state.conversation.brief().is_none() {
+            worktree = anew(&task.services, worktree).await?;
+        }
+        (Some(worktree.clone()), worktree.path().to_owned())
+    } else {
+        // A reader's first request does not wait for its files; its first call does.
+        let (services, commit) = (task.services.clone(), base.clone());
+        coming = Some(
+            async move {
+                match view(&services, &commit).await {
+                    Ok(_) => Ok(()),
+                    Err(Trouble::Failed(failure)) => Err(failure),
+                    Err(Trouble::Parked | Trouble::Interrupted) => Err(Failure::new(FailureKind::Isolation, "make the view: it was interrupted")),
+                }
+            }
+            .boxed()
+            .shared(),
+        );
+        (None, task.services.workspaces.path(&view_slug(&base)))
+    };
+    if task.state.workspace.is_none() {
+        let event = Event::WorkspaceMade {
+            node: task.node.clone(),
+            base: base.clone(),
+            isolation: if own { task.services.workspaces.isolation().word() } else { "view" }.to_owned(),
+            path: root.display().to_string(),
+        };
+        task.record(event).await?;
+    }
+    if let (Some(view), true) = (&coming, step.cwd.is_some() || !step.setup.is_empty()) {
+        view.clone().await?;
+    }
+    let cwd = match &step.cwd {
+        None => None,
+        Some(text) => Some(inside(&root, &task.render("cwd", &text.value)?)?),
+    };
+    let place = Workplace { worktree, root, cwd, base: Some(base), scope, env, coming };
+    prepare(task, step, &place).await?;
+    Ok(place)
+}
+
+fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
+    let wrong = |why: &str| Trouble::Failed(Failure::new(FailureKind::Isolation, format!("`cwd` is `{folder}`, which {why}")));
+    let path = root.join(folder).canonicalize().map_err(|_| wrong("is not there"))?;
+    let root = root.canonicalize().map_err(|_| wrong("is not there"))?;
+    if path.starts_with(&root) { Ok(path) } else { Err(wrong("is outside the workspace")) }
+}
+
+/// Runs the setup commands, once an attempt.
+async fn prepare(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<(), Trouble> {
+    if step.setup.is_empty() || task.state.conversation.brief().is_some() {
+        return Ok(());
+    }
+    let commands = step.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
+    let checked = super::command::check(task, &commands, &place.root, &place.env).await?;
+    if checked.passed { Ok(()) } else { Err(Failure::new(FailureKind::Isolation, format!("the workspace's setup failed: {}", checked.tail)).into()) }
+}
+
+/// Works out the commit that a step without files of its own starts from, and records it.
+pub(super) async fn start(task: &Task, isolation: &str) -> Result<CommitId, Trouble> {
+    if let Some(workspace) = &task.state.workspace {
+        return Ok(workspace.base.clone());
+    }
+    let base = base(task).await?;
+    task.record(Event::WorkspaceMade { node: task.node.clone(), base: base.clone(), isolation: isolation.to_owned(), path: String::new() }).await?;
+    Ok(base)
+}
+
+/// Returns the one commit that a step starts from: the joined result of what it needs.
+async fn base(task: &Task) -> Result<CommitId, Trouble> {
+    let (repo, base, tips) = (task.services.repo.clone(), task.run.base.clone(), task.tips.clone());
+    blocking(FailureKind::Merge, move || merge::join(&repo, &base, &tips).map_err(|error| format!("join the results this step starts from: {error}"))).await
+}
+
+/// Names the view of a commit.
+fn view_slug(commit: &CommitId) -> String {
+    format!("{VIEW_PREFIX}{}", &commit.0[..commit.0.len().min(16)])
+}
+
+/// Returns a read-only view of a commit, shared by all readers of it.
+pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathBuf, Trouble> {
+    let mut views = services.views.lock().await;
+    if let Some(root) = views.get(commit) {
+        return Ok(root.clone());
+    }
+    let slug = view_slug(commit);
+    let root = open(services, &slug, commit).await?.path().to_owned();
+    views.insert(commit.clone(), root.clone());
+    Ok(root)
+}
+
+pub(super) async fn open(services: &Services, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {
+    let (workspaces, slug, base) = (services.workspaces.clone(), slug.to_owned(), base.clone());
+    blocking(FailureKind::Isolation, move || workspaces.open(&slug, &base).map(Arc::new).map_err(|error| format!("make the worktree: {error}"))).await
+}
+
+/// Makes a worktree again that a process left when it died: what commands did in it, whole or in part, is not known, and
+/// they start from the beginning.
+async fn anew(services: &Services, worktree: Arc<Worktree>) -> Result<Arc<Worktree>, Trouble> {
+    let workspaces = services.workspaces.clone();
+    blocking(FailureKind::Isolation, move || {
+        workspaces.remove(&worktree, Content::Discard)?;
+        workspaces.open(worktree.slug(), worktree.base()).map(Arc::new)
+    })
+    .await
+}
+
+/// Names the worktree of an attempt.
+pub(crate) fn slug(node: &NodeId, attempt: u32) -> String {
+    format!("{}.{attempt}", node.slug())
+}
+
+pub(super) fn environment(task: &Task, step: &PlannedStep) -> Result<BTreeMap<String, String>, Trouble> {
+    let mut env = task.services.env.clone();
+    for (name, text) in &step.env {
+        env.insert(name.clone(), task.render(&format!("env.{name}"), &text.value)?);
+    }
+    Ok(env)
+}
+
+fn scope(task: &Task, step: &PlannedStep) -> Result<Option<Vec<String>>, Trouble> {
+    let wrong = |why: String| Trouble::Failed(Failure::new(FailureKind::Template, format!("`scope`: {why}")));
+    match step.scope.as_ref().map(|scope| &scope.value) {
+        None => Ok(None),
+        Some(workflow::Scope::Globs(globs)) => globs.iter().map(|glob| task.render("scope", &glob.value)).collect::<Result<_, _>>().map(Some),
+        Some(workflow::Scope::Template(text)) => match prompts::evaluate(text, &task.scope).map_err(|error| wrong(error.to_string()))? {
+            Value::Array(globs) => globs
+                .iter()
+                .map(|glob| glob.as_str().map(str::to_owned).ok_or_else(|| wrong(format!("{glob} is not text"))))
+                .collect::<Result<_, _>>()
+                .map(Some),
+            other => Err(wrong(format!("it gave {other}, not a list of globs"))),
+        },
+    }
+}
+
+/// Whose work a commit is, where an agent did it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Author<'a> {
+    /// What it was told.
+    pub(super) brief: Option<&'a Brief>,
+    /// The model that answered.
+    pub(super) model: Option<&'a str>,
+}
+
+/// Commits a worktree's files; `Err` inside is what the tree policy has against it.
+pub(super) async fn capture(task: &Task, worktree: &Arc<Worktree>, place: &Workplace, author: Author<'_>) -> Result<Result<Captured, String>, Trouble> {
+    let policy = match &place.scope {
+        None => TreePolicy::default(),
+        Some(globs) => TreePolicy::within(globs).map_err(|error| Failure::of(FailureKind::Template, &error))?,
+    };
+    let meta = meta(task, author);
+    let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
+    blocking(FailureKind::Environment, move || match workspaces.capture(&worktree, worktree.base(), &policy, &meta) {
+        Ok(captured) => Ok(Ok(captured)),
+        Err(policy @ CaptureError::Policy(_)) => Ok(Err(policy.to_string())),
+        Err(CaptureError::Git(error)) => Err(format!("commit the work: {error}")),
+    })
+    .await
+}
+
+/// The same work gives the same commit: dated by the beginning of the attempt.
+fn meta(task: &Task, author: Author<'_>) -> CommitMeta {
+    let asked = || author.brief.and_then(|brief| asked(&brief.message.text()));
+    let title = task.state.item.as_ref().and_then(Item::title).map(str::to_owned).or_else(asked).unwrap_or_else(|| format!("Work of {}", task.node));
+    let step = task.plan.step(&task.node.step);
+    let agent = step.and_then(|step| if let Work::Agent { agent, .. } = &step.work { Some(agent) } else { None });
+    CommitMeta::of_work(&task.run.run, &task.node, &title, task.state.began.unwrap_or_default()).by(
+        task.state.attempts,
+        agent.map(|agent| agent.name.as_str()),
+        author.model,
+    )
+}
+
+/// Returns the first line of what an agent was asked to do, as a commit's title; the engine's words on the workspace are not it.
+fn asked(brief: &str) -> Option<String> {
+    const TITLE: usize = 72;
+    let task = brief.split_once("</workspace>").map_or(brief, |(_, task)| task);
+    let line = task.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(if line.chars().count() <= TITLE { line.to_owned() } else { format!("{}…", line.chars().take(TITLE - 1).collect::<String>().trim_end()) })
+}
+
+/// Records a commit of work, then keeps it by a ref. A death in between is mended on resume, from the record.
+pub(super) async fn record_work(task: &Task, captured: Captured) -> Result<Option<CommitId>, Trouble> {
+    let Some(commit) = captured.commit else { return Ok(None) };
+    task.record(Event::WorkCaptured { node: task.node.clone(), commit: commit.clone(), paths: captured.paths }).await?;
+    keep_result(task, &commit).await?;
+    Ok(Some(commit))
+}
+
+/// Sets the ref that keeps a node's result.
+pub(super) async fn keep_result(task: &Task, commit: &CommitId) -> Result<(), Trouble> {
+    let name = task.services.workspaces.ref_name(&task.node.slug(), "result");
+    let (repo, commit) = (task.services.repo.clone(), commit.clone());
+    blocking(FailureKind::Environment, move || repo.set_ref(&name, &commit, Expected::Any)).await
+}
+
+/// Keeps what a failed attempt has in its worktree, as its checkpoint; the worktree stays too.
+pub(super) async fn keep_what_there_is(task: &Task) {
+    let Some(step) = task.plan.step(&task.node.step) else { return };
+    if !step.writes || !matches!(step.work, Work::Agent { .. }) {
+        return;
+    }
+    let (workspaces, slug, base) =
+        (task.services.workspaces.clone(), slug(&task.node, task.state.attempts), task.state.workspace.as_ref().map(|workspace| workspace.base.clone()));
+    let kept = blocking(FailureKind::Environment, move || match base {
+        Some(base) => workspaces.open(&slug, &base).and_then(|worktree| workspaces.checkpoint(&worktree)).map(|_| ()),
+        None => Ok(()),
+    });
+    if let Err(Trouble::Failed(failure)) = kept.await {
+        tracing::warn!(target: trace::TARGET, "the work of {} could not be kept as a checkpoint: {}", task.node, failure.message);
+    }
+}
+
+/// Removes the private copy of a command that makes no commit.
+pub(super) async fn drop_scratch(task: &Task, step: &PlannedStep, place: &Workplace) {
+    let Some(worktree) = place.worktree.clone().filter(|_| !step.writes) else { return };
+    discard(&task.services, worktree).await;
+}
+
+/// Removes those worktrees of the names that there are; their content is given up.
+pub(super) async fn discard_named(services: &Services, slugs: BTreeSet<String>) {
+    let workspaces = services.workspaces.clone();
+    let removed = blocking(FailureKind::Environment, move || {
+        workspaces.slugs()?.iter().filter(|slug| slugs.contains(*slug)).try_for_each(|slug| workspaces.discard(slug))
+    });
+    if let Err(Trouble::Failed(failure)) = removed.await {
+        tracing::warn!(target: trace::TARGET, "a worktree could not be removed: {}", failure.message);
+    }
+}
+
+/// Removes a worktree whose content is given up.
+pub(super) async fn discard(services: &Services, worktree: Arc<Worktree>) {
+    let workspaces = services.workspaces.clone();
+    let removed = blocking(FailureKind::Environment, move || workspaces.remove(&worktree, Content::Discard)).await;
+    if let Err(Trouble::Failed(failure)) = removed {
+        tracing::warn!(target: trace::TARGET, "a worktree could not be removed: {}", failure.message);
+    }
+}

@@ -1,0 +1,172 @@
+//! What the steps of a run share: built once, never changed.
+use super::{Workplace, shelf::OpenShelf};
+use crate::{
+    agent::{Asker, Equipment, Purse, Session},
+    clock::Clock,
+    event::{CommitId, Failure, FailureKind, NodeId, RunStarted},
+    git::{Repository, Scope, Workspaces},
+    hooks::{Hooks, Permissions, RuleContext},
+    journal::{Blobs, Recorder},
+    llm::{Model, Sink},
+    plan::AgentSpec,
+    sandbox::{Confinement, Sandbox, Walls},
+    skills::Shelf,
+    tools::{Hidden, ShellPolicy, ToolContext, Toolbox},
+    workflow::Access,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Characters of the skill list in a system text.
+const SKILLS_CHARS: usize = 16_000;
+
+/// What the steps of a run share.
+pub struct Services {
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// All tools.
+    pub toolbox: Arc<Toolbox>,
+    /// All hooks.
+    pub hooks: Arc<Hooks>,
+    /// All skills.
+    pub shelf: Arc<Shelf>,
+    /// Who answers questions.
+    pub asker: Arc<dyn Asker>,
+    /// Where streams are shown.
+    pub sink: Arc<dyn Sink>,
+    /// Time.
+    pub clock: Clock,
+    /// The repository.
+    pub repo: Repository,
+    /// The run's worktrees.
+    pub workspaces: Workspaces,
+    /// Where whole outputs go.
+    pub blobs: Arc<Blobs>,
+    /// What starts processes.
+    pub sandbox: Sandbox,
+    /// The environment of commands, clean of keys.
+    pub env: BTreeMap<String, String>,
+    /// How commands are walled in; absent where they are not.
+    pub walls: Option<Walls>,
+    /// Whether an agent's shell may do anything without asking.
+    pub free_shell: bool,
+    /// The run's journal, for hooks.
+    pub journal: PathBuf,
+    /// The main checkout.
+    pub project: PathBuf,
+    /// The user's home, for rules that name it.
+    pub home: Option<PathBuf>,
+    /// An empty folder, for steps without a workspace.
+    pub nowhere: PathBuf,
+    /// Read-only views by commit.
+    pub views: tokio::sync::Mutex<HashMap<CommitId, PathBuf>>,
+}
+
+/// Whose session it is, and what ends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Whose<'a> {
+    pub(crate) node: &'a NodeId,
+    pub(crate) run: &'a RunStarted,
+    pub(crate) cancel: &'a CancellationToken,
+}
+
+impl Services {
+    pub(crate) fn equipment(&self, recorder: &Recorder, purse: Arc<dyn Purse>) -> Equipment {
+        Equipment {
+            model: self.model.clone(),
+            toolbox: self.toolbox.clone(),
+            hooks: self.hooks.clone(),
+            purse,
+            asker: self.asker.clone(),
+            blobs: self.blobs.clone(),
+            clock: self.clock.clone(),
+            recorder: recorder.clone(),
+            sink: self.sink.clone(),
+            workspaces: self.workspaces.clone(),
+            sandbox: self.sandbox.clone(),
+            env: self.env.clone(),
+        }
+    }
+
+    /// Makes what is one agent's own. A scope that does not compile was refused when the workplace was made.
+    pub(crate) fn session(&self, whose: Whose<'_>, spec: Arc<AgentSpec>, place: Workplace) -> Result<Session, Failure> {
+        let Whose { node, run, cancel } = whose;
+        let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
+        let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
+        let reads = spec.skills.iter().filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok()).collect();
+        // Rules may name the workspace or the main checkout; a denied path stays denied in both.
+        let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
+        let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
+        Ok(Session {
+            node: node.clone(),
+            permissions,
+            tools: ToolContext {
+                cwd: place.cwd().to_owned(),
+                access: spec.access,
+                cancel: cancel.child_token(),
+                reads,
+                shell: Arc::new(ShellPolicy::new(self.sandbox.clone(), self.confinement(&place.root, spec.access), place.env)),
+                scope: scope.map(Arc::new),
+                hidden,
+                skills: Arc::new(skills),
+                seen: Arc::default(),
+                root: place.root,
+            },
+            spec,
+            worktree: place.worktree,
+            coming: place.coming,
+            agent_id: node.to_string(),
+            run: run.run.0.clone(),
+            transcript: self.journal.clone(),
+            home: self.home.clone(),
+            project: self.project.clone(),
+            free_shell: self.free_shell,
+        })
+    }
+
+    /// Says which files the rules keep from an agent that works here.
+    fn hidden(&self, permissions: &Permissions, place: &Workplace) -> Arc<Hidden> {
+        let (permissions, home, root, cwd) = (permissions.clone(), self.home.clone(), place.root.clone(), place.cwd().to_owned());
+        Arc::new(move |path| permissions.hides(path, &RuleContext { cwd: &cwd, root: &root, home: home.as_deref(), writable: &[] }))
+    }
+
+    /// Returns the walls around a command that works in `root`, and may write there or not.
+    pub(crate) fn confinement(&self, root: &Path, access: Access) -> Confinement {
+        match &self.walls {
+            None => Confinement::None,
+            Some(walls) => {
+                let mut walls = walls.clone();
+                match access {
+                    Access::Write => walls.writable.push(root.to_owned()),
+                    Access::Read => walls.readable.push(root.to_owned()),
+                }
+                Confinement::Bubblewrap(walls)
+            }
+        }
+    }
+
+    /// Makes an agent's system text: the same bytes for every item of a step.
+    pub(crate) fn system(&self, agent: &AgentSpec, schema: Option<&Value>) -> String {
+        let mut text = agent.system.trim_end().to_owned();
+        text.push_str("\n\n# How you work here\nYou are one agent of a larger workflow, and you work alone: nobody answers questions. Do the task you are given, then end your turn with a short report of what you did and what you found.\n");
+        text.push_str(match agent.access {
+            Access::Write => "You have a git worktree of your own. Edit its files with your tools. Do not commit, push or switch branches: what you leave in the files is committed for you, checked, and merged with the work of others.\n",
+            Access::Read => "You read a checkout of the repository and cannot change it.\n",
+        });
+        let listing = self.shelf.listing(&agent.skills, SKILLS_CHARS).text;
+        if !listing.is_empty() {
+            text.push_str("\n# Skills\nOpen one with the `Skill` tool when its description fits what you are doing.\n");
+            text.push_str(&listing);
+        }
+        if let Some(schema) = schema {
+            text.push_str("\n# Your answer\nEnd with one JSON object that fits this JSON Schema, and nothing else:\n");
+            text.push_str(&schema.to_string());
+        }
+        text
+    }
+}

@@ -1,0 +1,182 @@
+//! The engine driven with a model that is a function: a test sees what was sent, sets what a reply costs and stops a run
+//! at a record of its choice. Everything else is as the program does it.
+use crate::fixture::Bench;
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use spinney::{
+    agent::{Answer, Asker},
+    cli::Context,
+    clock::Clock,
+    engine::{self, Ended, Models, Prepared, Project, RunOptions},
+    event::{Event, NodeId, Record},
+    llm::{ModelCall, ModelError, Script, Silent, script::reply_to},
+    message::{Reply, View},
+};
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+
+/// What one request held.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) node: String,
+    pub(crate) system: String,
+    pub(crate) tools: Vec<String>,
+    /// Each message as it was shown: role, then its text and tool results.
+    pub(crate) messages: Vec<String>,
+}
+
+impl Sent {
+    fn of(call: &ModelCall<'_>) -> Sent {
+        let shown = |block: &spinney::message::Block| match block.view() {
+            View::Text(text) => text.clone(),
+            View::ToolResult(result) => format!("[result] {}", result.text),
+            View::ToolCall(call) => format!("[call] {} {}", call.name, call.input),
+            View::Thinking(_) | View::Other(_) => String::new(),
+        };
+        Sent {
+            node: call.node.to_string(),
+            system: call.system.to_owned(),
+            tools: call.tools.iter().map(|tool| tool.name.clone()).collect(),
+            messages: call.messages.iter().map(|message| message.blocks.iter().map(shown).collect::<Vec<_>>().join("\n")).collect(),
+        }
+    }
+
+    /// Returns how many replies came before.
+    pub(crate) fn turn(&self) -> usize {
+        self.messages.len() / 2
+    }
+
+    pub(crate) fn last(&self) -> &str {
+        self.messages.last().map_or("", String::as_str)
+    }
+}
+
+/// What a function says: text and calls, or a whole reply of its own.
+pub(crate) enum Line {
+    Say(String, Vec<(String, Value)>),
+    Whole(Box<Reply>),
+    Fail(ModelError),
+}
+
+impl Line {
+    pub(crate) fn say(text: &str) -> Line {
+        Line::Say(text.to_owned(), Vec::new())
+    }
+
+    pub(crate) fn call(tool: &str, input: Value) -> Line {
+        Line::Say(String::new(), vec![(tool.to_owned(), input)])
+    }
+}
+
+/// A run to be driven.
+pub(crate) struct Drive<'a> {
+    bench: &'a Bench,
+    models: Models,
+    clock: Clock,
+    sent: Arc<Mutex<Vec<Sent>>>,
+}
+
+impl Bench {
+    /// Prepares to drive runs with a model that is a function of what it was sent.
+    pub(crate) fn drive(&self, model: impl Fn(&Sent, &ModelCall<'_>) -> Line + Send + Sync + 'static) -> Drive<'_> {
+        let sent: Arc<Mutex<Vec<Sent>>> = Arc::default();
+        let log = sent.clone();
+        let script = Script::from_fn(Box::new(move |call| {
+            let seen = Sent::of(call);
+            log.lock().unwrap().push(seen.clone());
+            match model(&seen, call) {
+                Line::Say(text, calls) => {
+                    let calls: Vec<(&str, Value)> = calls.iter().map(|(tool, input)| (tool.as_str(), input.clone())).collect();
+                    Ok(reply_to(call, &text, &calls))
+                }
+                Line::Whole(reply) => Ok(*reply),
+                Line::Fail(error) => Err(error),
+            }
+        }));
+        Drive { bench: self, models: Models::scripted(Arc::new(script), "conversations: []".to_owned()), clock: Clock::system(), sent }
+    }
+}
+
+impl Drive<'_> {
+    pub(crate) fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Returns what was sent so far.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    /// Runs a workflow to its end.
+    pub(crate) fn run(&self, workflow: &str) -> (Ended, Vec<Record>) {
+        self.run_until(workflow, |_| false)
+    }
+
+    /// Runs a workflow until a record at which the process is asked to stop.
+    pub(crate) fn run_until(&self, workflow: &str, stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {
+        let project = self.project();
+        let plan = self.plan(&project, workflow);
+        let prepared = project.start(plan, &Map::new(), &self.models, self.options()).unwrap();
+        self.carry_out(prepared, stop)
+    }
+
+    /// Takes the newest run up again.
+    pub(crate) fn resume(&self, workflow: &str) -> (Ended, Vec<Record>) {
+        let project = self.project();
+        let plan = self.plan(&project, workflow);
+        let prepared = project.resume(&self.bench.newest(), plan, &self.models, self.options()).unwrap();
+        self.carry_out(prepared, |_| false)
+    }
+
+    fn project(&self) -> Project {
+        Project::open(Context::settings(self.bench.environment().clone(), self.bench.repo())).unwrap()
+    }
+
+    fn plan(&self, project: &Project, workflow: &str) -> Arc<spinney::plan::Plan> {
+        Arc::new(project.compile(&project.workflow(workflow).unwrap(), &self.models).unwrap_or_else(|error| panic!("{error:?}")).0)
+    }
+
+    fn options(&self) -> RunOptions {
+        RunOptions { asker: Arc::new(NobodyIsThere), sink: Arc::new(Silent), clock: self.clock.clone(), unconfined: false, accept_changes: false }
+    }
+
+    fn carry_out(&self, prepared: Prepared, mut stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {
+        let Prepared { journal, services, run, lease, .. } = prepared;
+        let cancel = CancellationToken::new();
+        let mut observe = |record: &Record| {
+            if stop(record) {
+                cancel.cancel();
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(engine::run(journal, services, cancel.clone(), &mut observe)).unwrap();
+        drop(lease);
+        let records = self.bench.records(&run);
+        crate::invariants::check(&records, &self.bench.repo());
+        (ended, records)
+    }
+}
+
+struct NobodyIsThere;
+
+#[async_trait]
+impl Asker for NobodyIsThere {
+    async fn ask(&self, _: &NodeId, _: &str) -> Answer {
+        Answer::Nobody
+    }
+}
+
+/// Returns the answers to an agent's calls in the order of the calls, which is not always that of their ends.
+pub(crate) fn answers<'a>(records: &'a [Record], node: &str) -> Vec<(&'a str, bool, &'a str)> {
+    let of = |record: &'a Record| match &record.event {
+        Event::ToolFinished { node: of, tool, result, .. } if of.to_string() == node => {
+            Some((&result.call, (tool.as_str(), result.is_error, result.text.as_str())))
+        }
+        _ => None,
+    };
+    let mut answers: Vec<(Vec<usize>, (&str, bool, &str))> =
+        records.iter().filter_map(of).map(|(call, answer)| (call.split('_').filter_map(|part| part.parse().ok()).collect(), answer)).collect();
+    answers.sort_by(|a, b| a.0.cmp(&b.0));
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}

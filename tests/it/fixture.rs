@@ -1,0 +1,213 @@
+//! One repository with everything hermetic around it, and the program run in it as a person would.
+use serde_json::Value;
+use spinney::{
+    cli::{self, Context},
+    event::{Event, Record, RunId},
+    journal::{self, RunDir},
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+
+/// A repository, a home and a cache in one temporary folder.
+pub(crate) struct Bench {
+    dir: TempDir,
+    environment: BTreeMap<String, String>,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: u8,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Asserts the exit code, showing everything where it is another.
+    #[track_caller]
+    pub(crate) fn code(self, code: u8) -> Said {
+        assert_eq!(self.code, code, "\n--- out\n{}\n--- err\n{}", self.out, self.err);
+        self
+    }
+}
+
+impl Bench {
+    /// A repository with one commit.
+    pub(crate) fn new() -> Bench {
+        let dir = tempfile::Builder::new().prefix("spinney-test-").tempdir().unwrap();
+        let at = |name: &str| dir.path().canonicalize().unwrap().join(name).display().to_string();
+        let path = std::env::var("PATH").unwrap();
+        let mut environment: BTreeMap<String, String> = [
+            ("PATH", path),
+            ("HOME", at("home")),
+            ("XDG_CACHE_HOME", at("cache")),
+            ("XDG_CONFIG_HOME", at("config")),
+            ("GIT_CONFIG_GLOBAL", "/dev/null".to_owned()),
+            ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for name in ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
+            environment.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+        }
+        let bench = Bench { dir, environment };
+        for folder in ["repo", "home", "cache", "config"] {
+            fs::create_dir(bench.dir.path().join(folder)).unwrap();
+        }
+        bench.git(&["init", "-q", "-b", "main"]);
+        bench.git(&["config", "user.name", "Tester"]);
+        bench.git(&["config", "user.email", "tester@localhost"]);
+        bench.file("README.md", "# A project\n").commit("begin")
+    }
+
+    /// Writes a file of the repository.
+    pub(crate) fn file(self, path: &str, text: &str) -> Bench {
+        write(&self.repo().join(path), text);
+        self
+    }
+
+    /// Makes a file of the repository executable.
+    pub(crate) fn executable(self, path: &str, text: &str) -> Bench {
+        use std::os::unix::fs::PermissionsExt as _;
+        let this = self.file(path, text);
+        fs::set_permissions(this.repo().join(path), fs::Permissions::from_mode(0o755)).unwrap();
+        this
+    }
+
+    /// Commits everything.
+    pub(crate) fn commit(self, message: &str) -> Bench {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", message]);
+        self
+    }
+
+    /// Writes a workflow of the project; it is not committed.
+    pub(crate) fn workflow(self, name: &str, yaml: &str) -> Bench {
+        self.file(&format!(".spinney/workflows/{name}.yaml"), yaml)
+    }
+
+    /// Sets a variable of the environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Bench {
+        self.environment.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Writes a script beside the repository and returns its path.
+    pub(crate) fn script(&self, yaml: &str) -> String {
+        let path = self.path("script.yaml");
+        write(&path, yaml);
+        path.display().to_string()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    pub(crate) fn repo(&self) -> PathBuf {
+        self.path("repo")
+    }
+
+    pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    /// Runs the program in the repository.
+    pub(crate) fn spinney(&self, arguments: &[&str]) -> Said {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let context = Context {
+            settings: Context::settings(self.environment.clone(), self.repo()),
+            color: false,
+            interactive: false,
+            out: Box::new(out.clone()),
+            err: Box::new(err.clone()),
+        };
+        let words = std::iter::once("spinney").chain(arguments.iter().copied()).map(Into::into);
+        let code = cli::run(words, context);
+        Said { code, out: out.text(), err: err.text() }
+    }
+
+    /// Runs git in the repository and returns what it printed.
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        git(&self.repo(), &self.environment, arguments)
+    }
+
+    /// Returns the newest run.
+    pub(crate) fn newest(&self) -> RunId {
+        RunDir::list(&RunDir::state(&self.repo())).unwrap().into_iter().next().expect("there is a run")
+    }
+
+    /// Returns the records of a run.
+    pub(crate) fn records(&self, run: &RunId) -> Vec<Record> {
+        journal::read(RunDir::open(&RunDir::state(&self.repo()), run).unwrap().path()).unwrap()
+    }
+
+    /// Runs a workflow with a script and checks what holds of every log; returns what was said and the log.
+    pub(crate) fn run(&self, workflow: &str, script: &str, more: &[&str]) -> (Said, Vec<Record>) {
+        let script = self.script(script);
+        let mut arguments = vec!["run", workflow, "--script", &script];
+        arguments.extend(more);
+        let said = self.spinney(&arguments);
+        assert!(!RunDir::list(&RunDir::state(&self.repo())).unwrap_or_default().is_empty(), "no run was begun\n--- out\n{}\n--- err\n{}", said.out, said.err);
+        let records = self.records(&self.newest());
+        crate::invariants::check(&records, &self.repo());
+        (said, records)
+    }
+}
+
+/// Runs git somewhere and returns what it printed.
+pub(crate) fn git(dir: &Path, environment: &BTreeMap<String, String>, arguments: &[&str]) -> String {
+    let output = Command::new("git").args(arguments).current_dir(dir).env_clear().envs(environment).output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Returns the answers to an agent's calls: tool, whether an error, text.
+pub(crate) fn results<'a>(records: &'a [Record], node: &str) -> Vec<(&'a str, bool, &'a str)> {
+    let of = |record: &'a Record| match &record.event {
+        Event::ToolFinished { node: of, tool, result, .. } if of.to_string() == node => Some((tool.as_str(), result.is_error, result.text.as_str())),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// Returns how a node ended, as JSON.
+pub(crate) fn outcome(records: &[Record], node: &str) -> Value {
+    let of = |record: &Record| match &record.event {
+        Event::StepFinished { node: of, outcome } if of.to_string() == node => Some(serde_json::to_value(outcome).unwrap()),
+        Event::RunFinished { outcome } if node == "run" => Some(serde_json::to_value(outcome).unwrap()),
+        _ => None,
+    };
+    records.iter().rev().find_map(of).unwrap_or(Value::Null)
+}
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What a hostile repository, model or environment must not bring about.
+use crate::fixture::Bench;
+use spinney::cli::{self, Context};
+use std::io::{self, Write};
+
+const LIST: &str = r#"version: 1
+name: listed
+steps:
+  list: { run: "printf '%s' '[\"a\\u001b[31m\\nb\\u202e\"]'", output: { parse: json } }
+  each: { needs: [list], for_each: { items: "{{ steps.list.output }}", as: it, key: "{{ it }}" }, run: "exit 3" }
+"#;
+
+const ONE: &str = r#"version: 1
+name: one
+agents: { coder: { access: write, system: "s" } }
+steps: { work: { agent: coder, prompt: "go" } }
+"#;
+
+const WRITES: &str = r#"conversations:
+  - agent: coder
+    turns:
+      - calls: [{ tool: Write, input: { file_path: new, content: "x\n" } }]
+      - say: done
+"#;
+
+#[test]
+fn a_key_cannot_act_on_the_terminal() {
+    let bench = Bench::new().workflow("listed", LIST);
+    let (said, _) = bench.run("listed", "conversations: []", &[]);
+    let said = said.code(1);
+    let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!said.out.chars().any(acts) && !said.err.chars().any(acts), "{said:?}");
+    assert!(said.out.lines().all(|line| !line.starts_with('b')), "a key breaks no line: {}", said.out);
+}
+
+#[test]
+fn a_branch_named_as_the_folder_of_results_is_seen_before_anything_is_spent() {
+    let bench = Bench::new().workflow("one", ONE);
+    bench.git(&["branch", "spinney"]);
+    let script = bench.script(WRITES);
+    let said = bench.spinney(&["run", "one", "--script", &script]).code(2);
+    assert!(said.err.contains("a branch named `spinney`") && said.err.contains("hint: git cannot keep"), "{}", said.err);
+    assert!(bench.spinney(&["runs"]).code(0).out.contains("no runs"));
+}
+
+#[test]
+fn a_result_that_cannot_become_a_branch_says_what_to_do() {
+    let bench = Bench::new().workflow("one", ONE);
+    let command = format!("git -C {} branch spinney; echo x > new", bench.repo().display());
+    let script =
+        bench.script(&WRITES.replace("tool: Write, input: { file_path: new, content: \"x\\n\" }", &format!("tool: Bash, input: {{ command: \"{command}\" }}")));
+    let said = bench.spinney(&["run", "one", "--script", &script, "--unconfined", "--on-ask", "allow"]).code(1);
+    assert!(said.err.contains("hint: the result is kept under refs/spinney"), "{}", said.err);
+    bench.git(&["branch", "-D", "spinney"]);
+    bench.spinney(&["resume"]).code(0);
+    assert_eq!(bench.git(&["show", &format!("spinney/{}:new", bench.newest())]), "x\n");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_does_not_end_the_run() {
+    for (kind, told) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+        for json in [false, true] {
+            let bench = Bench::new().workflow("one", ONE);
+            let script = bench.script(WRITES);
+            let words = ["spinney", "run", "one", "--script", &script, "--json"].into_iter().take(if json { 6 } else { 5 });
+            let err = tempfile::NamedTempFile::new().unwrap();
+            let settings = Context::settings(bench.environment().clone(), bench.repo());
+            let context = Context { settings, color: false, interactive: false, out: Box::new(Broken(kind)), err: Box::new(err.reopen().unwrap()) };
+            assert_eq!(cli::run(words.map(Into::into), context), 0);
+            let err = std::fs::read_to_string(err.path()).unwrap();
+            assert_eq!(err.contains("warning: the output breaks off"), told, "{err}");
+            assert_eq!(bench.git(&["show", &format!("spinney/{}:new", bench.newest())]), "x\n");
+        }
+    }
+}
+
+/// An output behind which nobody reads.
+struct Broken(io::ErrorKind);
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(self.0.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Err(self.0.into())
+    }
+}

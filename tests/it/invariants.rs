@@ -1,0 +1,116 @@
+//! What holds of every log, whatever the workflow: each test hands its log here. It knows nothing of the fold.
+use spinney::event::{Event, NodeId, Outcome, Record, SkipCause};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+};
+
+/// Panics where a log says what cannot be.
+#[track_caller]
+pub(crate) fn check(records: &[Record], repo: &Path) {
+    of_log(records);
+    commits_are_kept(records, repo);
+}
+
+/// Panics where a log alone, whatever became of the repository, says what cannot be.
+#[track_caller]
+pub(crate) fn of_log(records: &[Record]) {
+    numbered(records);
+    calls_have_one_result(records);
+    nodes_start_and_end(records);
+}
+
+fn numbered(records: &[Record]) {
+    for (at, record) in records.iter().enumerate() {
+        assert_eq!(record.seq, at as u64, "a gap in the log");
+        assert_eq!(matches!(record.event, Event::RunStarted(_)), at == 0, "a run starts once, first");
+        if matches!(record.event, Event::RunFinished { .. }) {
+            assert_eq!(at + 1, records.len(), "something happened after the end");
+        }
+    }
+    for pair in records.windows(2) {
+        assert!(pair[0].at <= pair[1].at, "time went back at record {}", pair[1].seq);
+    }
+}
+
+fn calls_have_one_result(records: &[Record]) {
+    let mut open: BTreeMap<&NodeId, BTreeSet<String>> = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::StepStarted { node, .. } => {
+                open.retain(|other, _| other.owner() != *node);
+            }
+            Event::ModelReplied { node, reply } => {
+                let open = open.entry(node).or_default();
+                assert!(open.is_empty(), "{node} was asked while calls were open: {open:?}");
+                for call in reply.calls() {
+                    assert!(!call.id.is_empty() && open.insert(call.id.clone()), "{node}: an id twice in one reply");
+                }
+            }
+            Event::ToolStarted { node, call, .. } => {
+                assert!(open.get(node).is_some_and(|open| open.contains(call)), "{node}: {call} started and is not open");
+            }
+            Event::ToolFinished { node, result, .. } => {
+                assert!(open.get_mut(node).is_some_and(|open| open.remove(&result.call)), "{node}: {} has a result too many", result.call);
+                assert!(!result.text.is_empty(), "{node}: an empty result");
+            }
+            Event::MessageAdded { node, .. } => {
+                assert!(open.get(node).is_none_or(BTreeSet::is_empty), "{node} was told something while calls were open");
+            }
+            Event::StepFinished { node, outcome: Outcome::Succeeded(_) } => {
+                assert!(open.get(node).is_none_or(BTreeSet::is_empty), "{node} succeeded with open calls");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn nodes_start_and_end(records: &[Record]) {
+    let mut running: BTreeSet<&NodeId> = BTreeSet::new();
+    let mut ended: BTreeMap<&NodeId, &Outcome> = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::StepStarted { node, .. } => {
+                assert!(running.insert(node), "{node} started twice");
+                assert!(!ended.contains_key(node), "{node} started after its end");
+            }
+            Event::RetryScheduled { node, .. } => {
+                running.remove(node);
+                revive(node, &mut ended);
+            }
+            Event::StepFinished { node, outcome } => {
+                running.remove(node);
+                assert!(ended.insert(node, outcome).is_none(), "{node} ended twice");
+            }
+            Event::RunFinished { .. } => assert!(running.is_empty(), "the run ended while these ran: {running:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// A node that is tried again has not ended, nor have those that were skipped because of it.
+fn revive(node: &NodeId, ended: &mut BTreeMap<&NodeId, &Outcome>) {
+    ended.remove(node);
+    let because = |outcome: &Outcome| matches!(outcome, Outcome::Skipped(SkipCause::Upstream(upstream)) if upstream == node);
+    let skipped: Vec<NodeId> = ended.iter().filter(|(_, outcome)| because(outcome)).map(|(id, _)| (*id).clone()).collect();
+    for id in &skipped {
+        revive(id, ended);
+    }
+}
+
+fn commits_are_kept(records: &[Record], repo: &Path) {
+    let kept = |commit: &str| {
+        let args = ["for-each-ref", "--count=1", "--contains", commit];
+        let output = Command::new("git").args(args).current_dir(repo).output().unwrap();
+        output.status.success() && !output.stdout.is_empty()
+    };
+    let over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { .. }));
+    for record in records {
+        if let Event::WorkCaptured { node, commit, .. } = &record.event
+            && over
+        {
+            assert!(kept(&commit.0), "no ref keeps {commit}, the work of {node}");
+        }
+    }
+}

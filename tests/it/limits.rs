@@ -1,0 +1,308 @@
+//! Limits: each ends an agent or a run with its own status, never as success, never past it.
+use crate::{
+    driver::{Line, Sent},
+    fixture::{Bench, outcome, results},
+};
+use serde_json::{Value, json};
+use spinney::{
+    engine::Ended,
+    event::{Event, Outcome, Record},
+    llm::{ModelCall, script::reply_to},
+    message::{Reply, StopReason, Usage},
+};
+
+fn one(agent: &str, step: &str, more: &str) -> Bench {
+    Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow(
+        "one",
+        &format!("version: 1\nname: one\n{more}\nagents:\n  worker: {{ system: \"You work.\", access: write{agent} }}\nsteps:\n  work: {{ agent: worker, prompt: \"Do it.\"{step} }}\n"),
+    )
+}
+
+/// Calls a tool for ever, each time with another input.
+fn for_ever(sent: &Sent, _: &ModelCall<'_>) -> Line {
+    Line::call("Bash", json!({"command": format!("echo {}", sent.messages.len())}))
+}
+
+fn turns(records: &[Record], node: &str) -> usize {
+    records.iter().filter(|record| matches!(&record.event, Event::ModelReplied { node: of, .. } if of.to_string() == node)).count()
+}
+
+/// Asserts that a node and with it the run failed by a limit, on the screen too.
+fn failed_by(bench: &Bench, records: &[Record], node: &str, limit: &str) -> Value {
+    let kind = json!({"limit": limit});
+    for node in [node, "run"] {
+        assert_eq!(outcome(records, node)["failed"]["kind"], kind, "{node}: {}", outcome(records, node));
+    }
+    let message = outcome(records, node)["failed"]["message"].as_str().unwrap().to_owned();
+    let shown = bench.spinney(&["show", &bench.newest().0]).code(0);
+    assert!(shown.out.contains(&message[..message.len().min(40)]), "{message}\n{}", shown.out);
+    assert_eq!(bench.git(&["branch", "--list", "spinney/*"]), "");
+    outcome(records, node)
+}
+
+#[test]
+fn a_model_that_calls_tools_for_ever_ends_at_its_turns() {
+    let bench = one(", max_turns: 4", "", "");
+    let (_, records) = bench.drive(for_ever).run("one");
+    failed_by(&bench, &records, "work", "turns");
+    assert_eq!((turns(&records, "work"), results(&records, "work").len()), (4, 4));
+}
+
+#[test]
+fn a_model_that_calls_tools_for_ever_ends_without_any_limit_written() {
+    let bench = one("", "", "");
+    let (_, records) = bench.drive(|sent, _| Line::call("Glob", json!({"pattern": format!("*{}", sent.messages.len())}))).run("one");
+    failed_by(&bench, &records, "work", "turns");
+    assert_eq!(turns(&records, "work"), 100);
+}
+
+#[test]
+fn the_same_call_again_and_again_ends_an_agent() {
+    let bench = one("", "", "");
+    let (_, records) = bench.drive(|_, _| Line::call("Bash", json!({"command": "echo same"}))).run("one");
+    failed_by(&bench, &records, "work", "repeats");
+    assert_eq!(turns(&records, "work"), 5);
+}
+
+fn costing(call: &ModelCall<'_>, sent: &Sent, usage: Usage, usd: Option<f64>) -> Line {
+    let reply = reply_to(call, "", &[("Bash", json!({"command": format!("echo {}", sent.messages.len())}))]);
+    Line::Whole(Box::new(Reply { usage, usd, ..reply }))
+}
+
+#[test]
+fn tokens_end_an_agent_before_the_request_that_would_pass_them() {
+    let bench = one(", budget: { tokens: 50000 }", "", "");
+    let usage = Usage { input: 9_000, output: 2_000, ..Usage::default() };
+    let (_, records) = bench.drive(move |sent, call| costing(call, sent, usage, None)).run("one");
+    failed_by(&bench, &records, "work", "tokens");
+    let used: u64 = records.iter().map(|record| if let Event::ModelReplied { reply, .. } = &record.event { reply.usage.total() } else { 0 }).sum();
+    assert!(used <= 50_000, "{used}");
+    assert_eq!(turns(&records, "work"), 4, "a fifth request of about 9,000 tokens would pass 50,000 with its answer");
+}
+
+#[test]
+fn money_ends_an_agent_and_no_request_follows() {
+    let bench = one(", budget: { usd: 1, tokens: 100000000 }", "", "");
+    let usage = Usage { input: 10, output: 10, ..Usage::default() };
+    let (_, records) = bench.drive(move |sent, call| costing(call, sent, usage, Some(0.4))).run("one");
+    failed_by(&bench, &records, "work", "money");
+    assert_eq!(turns(&records, "work"), 3, "after 1.20 of 1.00 dollars nothing more is asked");
+}
+
+#[test]
+fn time_ends_an_agent_between_requests() {
+    let clock = spinney::clock::Clock::fake(spinney::clock::Timestamp(1_000));
+    let bench = one(", timeout: 10m", ", timeout: 1h", "");
+    let hand = clock.clone();
+    let drive = bench.drive(move |sent, call| {
+        hand.advance(std::time::Duration::from_mins(4));
+        for_ever(sent, call)
+    });
+    let (_, records) = drive.clock(clock).run("one");
+    failed_by(&bench, &records, "work", "time");
+    assert_eq!(turns(&records, "work"), 3);
+}
+
+#[test]
+fn time_ends_an_agent_in_the_middle_of_a_call() {
+    let bench = one(", timeout: 1s", ", timeout: 1h", "");
+    // It would take ten minutes; that the test ends at all is what it shows.
+    let (_, records) = bench.drive(|_, _| Line::call("Bash", json!({"command": "tail -f /dev/null", "timeout": 600_000}))).run("one");
+    failed_by(&bench, &records, "work", "time");
+}
+
+#[test]
+fn a_steps_timeout_is_a_failure_of_its_own_kind_and_leaves_no_process() {
+    let bench = one("", ", timeout: 1s", "");
+    let command = "echo $$ > pid; tail -f /dev/null";
+    let (_, records) = bench.drive(move |_, _| Line::call("Bash", json!({"command": command, "timeout": 600_000}))).run("one");
+    assert_eq!(outcome(&records, "work")["failed"]["kind"], "timeout");
+    assert_eq!(outcome(&records, "run")["failed"]["kind"], "timeout");
+    let place = records.iter().find_map(|record| if let Event::WorkspaceMade { path, .. } = &record.event { Some(path.clone()) } else { None });
+    let pid = std::fs::read_to_string(std::path::Path::new(&place.unwrap()).join("pid")).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "process {pid} outlived the run");
+}
+
+const MANY: &str = "version: 1\nname: many\nBUDGET\nagents: { worker: { system: \"You work.\", access: write } }
+steps:
+  work:
+    for_each: { items: [\"a\", \"b\", \"c\", \"d\"], as: it, max_parallel: 1, join: JOIN }
+    agent: worker
+    prompt: \"Build {{ it }}.\"
+  join: { needs: [{ step: work, on: done }], merge: { from: [work] } }
+";
+
+fn many(budget: &str, join: &str) -> Bench {
+    Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow("many", &MANY.replace("BUDGET", budget).replace("JOIN", join))
+}
+
+/// Two turns an item: a file of its own, then the end.
+fn item(sent: &Sent, call: &ModelCall<'_>) -> Line {
+    let key = sent.node.trim_start_matches("work/");
+    let reply = match sent.turn() {
+        0 => reply_to(call, "", &[("Write", json!({"file_path": format!("{key}.txt"), "content": "x\n"}))]),
+        _ => reply_to(call, "done", &[]),
+    };
+    Line::Whole(Box::new(Reply { usage: Usage { input: 900, output: 100, ..Usage::default() }, usd: Some(0.5), ..reply }))
+}
+
+#[test]
+fn a_run_stops_at_its_budget_even_where_every_failure_is_allowed() {
+    for (budget, limit) in [("budget: { turns: 3 }", "turns"), ("budget: { usd: 1.2, tokens: 10000000 }", "money"), ("budget: { tokens: 4000 }", "tokens")] {
+        for join in ["all", "all_done"] {
+            let bench = many(budget, join);
+            let (ended, records) = bench.drive(item).run("many");
+            assert!(matches!(&ended, Ended::Finished(Outcome::Failed(_))), "{budget} {join}: {ended:?}");
+            assert_eq!(outcome(&records, "run")["failed"]["kind"], json!({"limit": limit}), "{budget} {join}");
+            let reached = records.iter().filter(|record| matches!(record.event, Event::LimitReached { .. })).count();
+            assert_eq!(reached, 1);
+            let asked: usize = ["work/a", "work/b", "work/c", "work/d"].iter().map(|node| turns(&records, node)).sum();
+            assert!(asked <= 3, "{budget} {join}: {asked} turns");
+            let shown = bench.spinney(&["show", &bench.newest().0]).code(0);
+            assert!(shown.out.contains("failed"), "{}", shown.out);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_may_finish_ends_well_with_what_there_is_and_says_so() {
+    let bench = many("budget: { turns: 3, on_exceed: finish }", "all");
+    let (ended, records) = bench.drive(item).run("many");
+    assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{ended:?}");
+    assert_eq!(outcome(&records, "work/a")["succeeded"]["output"], "done");
+    for node in ["work/b", "work/c", "work/d"] {
+        assert_eq!(outcome(&records, node)["skipped"], "run_ending", "{node}");
+    }
+    let run = bench.newest();
+    assert_eq!(bench.git(&["diff", "--name-only", "main", &format!("spinney/{run}")]), "a.txt\n");
+    assert!(bench.spinney(&["show", &run.0]).code(0).out.contains("in part"));
+}
+
+#[test]
+fn a_finish_ends_well_where_items_need_each_other() {
+    let yaml = MANY.replace("BUDGET", "budget: { turns: 3, on_exceed: finish }").replace("JOIN", "all").replace(
+        "items: [\"a\", \"b\", \"c\", \"d\"], as: it,",
+        "items: [{ id: a, needs: [] }, { id: b, needs: [a] }, { id: c, needs: [b] }, { id: d, needs: [c] }], as: it, key: \"{{ it.id }}\", needs: \"{{ it.needs }}\",",
+    );
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow("many", &yaml.replace("{{ it }}", "{{ it.id }}"));
+    let (ended, records) = bench.drive(item).run("many");
+    assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{ended:?}");
+    assert_eq!(outcome(&records, "work/b")["skipped"], "run_ending");
+    assert!(outcome(&records, "work/d")["skipped"]["upstream"].is_object(), "{}", outcome(&records, "work/d"));
+}
+
+#[test]
+fn a_finish_exits_with_0_and_a_stop_with_1() {
+    let script = "conversations:\n  - turns:\n      - calls: [{ tool: Bash, input: { command: \"echo a > $RANDOM.txt\" } }]\n      - say: done\n";
+    for (exceed, code, words) in [("stop", 1, "failed"), ("finish", 0, "in part: a limit was reached")] {
+        let bench = many(&format!("budget: {{ turns: 3, on_exceed: {exceed} }}"), "all");
+        let (said, records) = bench.run("many", script, &[]);
+        let said = said.code(code);
+        assert!(said.out.contains(words), "{}", said.out);
+        assert!(said.out.contains("the run's limit of turns is reached"), "{}", said.out);
+        assert!(!outcome(&records, "run")[if code == 0 { "succeeded" } else { "failed" }].is_null());
+    }
+}
+
+#[test]
+fn the_runs_time_ends_it_in_the_middle_of_a_command() {
+    let workflow = "version: 1\nname: slow\nbudget: { time: 1s }\nsteps:\n  wait: { run: \"tail -f /dev/null\" }\n  next: { needs: [wait], run: \"true\" }\n";
+    let bench = Bench::new().workflow("slow", workflow);
+    let (said, records) = bench.run("slow", "conversations: []", &[]);
+    said.code(1);
+    assert_eq!(outcome(&records, "run")["failed"]["kind"], json!({"limit": "time"}), "{}", outcome(&records, "run"));
+}
+
+fn stops(stop: &str, text: &str, call: bool) -> (Bench, Vec<Record>, usize) {
+    let bench = one(", max_turns: 20", "", "");
+    let (stop, text) = (stop.to_owned(), text.to_owned());
+    let drive = bench.drive(move |_, asked| {
+        let calls: &[(&str, Value)] = if call { &[("Bash", json!({"command": "echo x >> ran.txt"}))] } else { &[] };
+        let reason = match stop.as_str() {
+            "max_tokens" => StopReason::MaxTokens,
+            "refusal" => StopReason::Refusal { category: "cyber".to_owned() },
+            "window" => StopReason::WindowExceeded,
+            "pause" => StopReason::PauseTurn,
+            other => StopReason::Unknown(other.to_owned()),
+        };
+        Line::Whole(Box::new(Reply { stop: reason, ..reply_to(asked, &text, calls) }))
+    });
+    let (_, records) = drive.run("one");
+    let asked = drive.sent().len();
+    (bench, records, asked)
+}
+
+#[test]
+fn a_reply_that_is_cut_again_and_again_fails_as_truncated() {
+    let (_, records, asked) = stops("max_tokens", "and then", false);
+    assert_eq!(outcome(&records, "work")["failed"]["kind"], "truncated");
+    assert_eq!(asked, 4);
+}
+
+#[test]
+fn a_call_that_was_cut_is_never_run() {
+    let bench = one("", "", "");
+    let drive = bench.drive(|sent, call| match sent.turn() {
+        0 => {
+            let calls = [("Bash", json!({"command": "echo whole > whole.txt"})), ("Bash", json!({"command": "echo cut > cut.txt"}))];
+            Line::Whole(Box::new(Reply { stop: StopReason::MaxTokens, ..reply_to(call, "", &calls) }))
+        }
+        _ => Line::say("done"),
+    });
+    let (_, records) = drive.run("one");
+    let all = results(&records, "work");
+    assert!(!all[0].1 && all[1].1 && all[1].2.contains("was cut"), "{all:?}");
+    let run = bench.newest();
+    assert_eq!(bench.git(&["diff", "--name-only", "main", &format!("spinney/{run}")]), "whole.txt\n");
+}
+
+#[test]
+fn refusals_and_unknown_reasons_end_each_as_what_they_are_and_run_nothing_more() {
+    for (stop, kind) in [("refusal", "refused"), ("moon", "unknown_stop")] {
+        let (bench, records, asked) = stops(stop, "hm", false);
+        assert_eq!(outcome(&records, "work")["failed"]["kind"], kind);
+        assert_eq!(asked, 1);
+        let shown = bench.spinney(&["show", &bench.newest().0]).code(0);
+        assert!(shown.out.contains(if stop == "moon" { "moon" } else { "declined (cyber)" }), "{}", shown.out);
+    }
+}
+
+#[test]
+fn a_refusal_or_unknown_reason_beside_a_call_is_no_success() {
+    for (stop, kind) in [("refusal", "refused"), ("moon", "unknown_stop")] {
+        let (_, records, asked) = stops(stop, "hm", true);
+        assert_eq!(outcome(&records, "work")["failed"]["kind"], kind, "{asked} requests");
+        assert!(results(&records, "work").iter().all(|(_, is_error, _)| *is_error), "{stop}: {:?}", results(&records, "work"));
+    }
+}
+
+#[test]
+fn a_window_that_stays_full_fails_as_exhausted() {
+    let (_, records, _) = stops("window", "and then", false);
+    assert_eq!(outcome(&records, "work")["failed"]["kind"], "context_exhausted");
+}
+
+#[test]
+fn a_pause_is_continued_and_one_for_ever_ends_at_the_turns() {
+    let (_, records, asked) = stops("pause", "searching", false);
+    assert_eq!(outcome(&records, "work")["failed"]["kind"], json!({"limit": "turns"}));
+    assert_eq!(asked, 20);
+    let bench = one("", "", "");
+    let drive = bench.drive(|sent, call| {
+        let stop = if sent.messages.len() == 1 { StopReason::PauseTurn } else { StopReason::EndTurn };
+        Line::Whole(Box::new(Reply { stop, ..reply_to(call, "found it", &[]) }))
+    });
+    let (_, records) = drive.run("one");
+    assert_eq!(drive.sent().len(), 2);
+    assert_eq!(drive.sent()[1].messages.len(), 2, "what was paused is sent back and nothing is said to it");
+    assert!(outcome(&records, "work")["succeeded"].is_object());
+}
+
+#[test]
+fn nothing_said_again_and_again_is_no_success() {
+    let bench = one("", "", "");
+    let drive = bench.drive(|_, call| Line::Whole(Box::new(reply_to(call, " ", &[]))));
+    let (_, records) = drive.run("one");
+    assert_eq!(outcome(&records, "work")["failed"]["kind"], "truncated");
+    assert_eq!(drive.sent().len(), 4);
+}

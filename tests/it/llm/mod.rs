@@ -1,0 +1,74 @@
+//! Models: what is sent, what is understood, and what happens when it breaks.
+#![expect(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "fixtures of tests may panic, and read best when they take `json!` as it is")]
+mod anthropic;
+mod chat;
+mod http;
+mod requests;
+
+use serde_json::Value;
+use spinney::{
+    event::{NodeId, StepId},
+    llm::{Decoder, Endpoint, Heard, ModelCall, ModelError, Protocol, Target, provider},
+    message::{Message, Reply, ToolResult, ToolSpec},
+};
+use std::sync::Arc;
+
+/// A call that a test can change.
+pub(crate) struct Talk {
+    pub(crate) node: NodeId,
+    pub(crate) models: Vec<String>,
+    pub(crate) effort: Option<String>,
+    pub(crate) max_output_tokens: Option<u32>,
+    pub(crate) system: String,
+    pub(crate) tools: Vec<ToolSpec>,
+    pub(crate) schema: Option<Value>,
+    pub(crate) messages: Vec<Arc<Message>>,
+}
+
+impl Talk {
+    pub(crate) fn new(model: &str, first: &str) -> Talk {
+        Talk {
+            node: NodeId::step(&StepId::from("build")),
+            models: vec![model.to_owned()],
+            effort: None,
+            max_output_tokens: None,
+            system: "Be brief.".to_owned(),
+            tools: Vec::new(),
+            schema: None,
+            messages: vec![Arc::new(Message::user(first))],
+        }
+    }
+
+    pub(crate) fn call(&self) -> ModelCall<'_> {
+        ModelCall {
+            node: &self.node,
+            agent: "coder",
+            models: &self.models,
+            effort: self.effort.as_deref(),
+            max_output_tokens: self.max_output_tokens,
+            system: &self.system,
+            tools: &self.tools,
+            output_schema: self.schema.as_ref(),
+            messages: &self.messages,
+        }
+    }
+
+    /// Records a reply and answers its calls, or goes on with a text.
+    pub(crate) fn answer(&mut self, reply: &Reply, text: &str) {
+        self.messages.extend(reply.message().map(Arc::new));
+        let results: Vec<ToolResult> = reply.calls().map(|call| ToolResult::new(&call.id, text, false)).collect();
+        self.messages.push(Arc::new(if results.is_empty() { Message::user(text) } else { Message::results(&results, None) }));
+    }
+}
+
+/// Decodes events after `talk`.
+pub(crate) fn decode(protocol: Protocol, talk: &Talk, events: &[(&str, &str)]) -> Result<Reply, ModelError> {
+    let endpoint = Endpoint::new("p", protocol, "http://127.0.0.1");
+    let mut decoder: Box<dyn Decoder> = provider(protocol).decoder(&talk.call(), Target { endpoint: &endpoint, model: "m" });
+    for (event, data) in events {
+        if decoder.push(event, data)? == Heard::End {
+            break;
+        }
+    }
+    decoder.finish()
+}

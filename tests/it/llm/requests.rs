@@ -1,0 +1,203 @@
+//! The exact bytes of requests.
+use super::Talk;
+use serde_json::{Value, json};
+use spinney::{
+    http::HttpRequest,
+    llm::{Endpoint, Endpoints, ModelErrorKind, Protocol, Secret, Target, provider},
+    message::{Block, Message, Raw, Role, ToolCall, ToolResult, ToolSpec},
+};
+use std::sync::Arc;
+
+fn anthropic() -> Endpoint {
+    Endpoint::new("anthropic", Protocol::Anthropic, "https://api.anthropic.com/").with_key(Secret::new("sk-1"))
+}
+
+fn request(endpoint: &Endpoint, model: &str, talk: &Talk) -> HttpRequest {
+    provider(endpoint.protocol).request(&talk.call(), Target { endpoint, model }).unwrap()
+}
+
+fn body(endpoint: &Endpoint, model: &str, talk: &Talk) -> String {
+    String::from_utf8(request(endpoint, model, talk).body).unwrap()
+}
+
+fn raw(text: &str) -> Block {
+    Block::from_raw(Raw::parse(text).unwrap())
+}
+
+/// A conversation of two turns with blocks whose bytes a JSON library would change.
+fn long(model: &str) -> Talk {
+    let mut talk = Talk::new(model, "Do \"it\".");
+    talk.tools = ["Grep", "Read"]
+        .map(|name| ToolSpec { name: name.to_owned(), description: format!("{name}s"), input_schema: json!({"type": "object", "b": 1, "a": 2}) })
+        .to_vec();
+    talk.messages.push(Arc::new(Message {
+        role: Role::Assistant,
+        blocks: vec![
+            raw(r#"{"type":"thinking","thinking":"t\/t","signature":"sig"}"#),
+            raw(r#"{"type":"text","text":"a\u2028b"}"#),
+            raw(r#"{"type":"tool_use","id":"c1","name":"Read","input":{"n": 1.10},"arguments":"{\"n\": 1.10}"}"#),
+            raw(r#"{"type":"tool_use","id":"c2","name":"Grep","input":{"INVALID_JSON":"{"}}"#),
+        ],
+    }));
+    talk.messages.push(Arc::new(Message::results(&[ToolResult::new("c1", "one", false), ToolResult::new("c2", "not JSON", true)], Some("Go on."))));
+    talk
+}
+
+#[test]
+fn an_anthropic_request_is_these_bytes() {
+    let mut talk = long("anthropic/claude-opus-5-5");
+    talk.effort = Some("high".to_owned());
+    talk.schema = Some(json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}));
+    let request = request(&anthropic(), "claude-opus-5-5", &talk);
+    assert_eq!(request.url, "https://api.anthropic.com/v1/messages");
+    let headers: Vec<(&str, &str)> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(headers, [("content-type", "application/json"), ("accept", "text/event-stream"), ("anthropic-version", "2026-10-21"), ("x-api-key", "sk-1")]);
+    let wanted = [
+        r#"{"model":"claude-opus-5-5","max_tokens":128000,"stream":true,"thinking":{"type":"adaptive","display":"summarized"},"#,
+        r#""output_config":{"effort":"high","format":{"type":"json_schema","schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}}},"#,
+        r#""tools":[{"name":"Grep","description":"Greps","input_schema":{"type":"object","b":1,"a":2}},"#,
+        r#"{"name":"Read","description":"Reads","input_schema":{"type":"object","b":1,"a":2},"cache_control":{"type":"ephemeral"}}],"#,
+        r#""system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"#,
+        r#""messages":[{"role":"user","content":[{"type":"text","text":"Do \"it\".","cache_control":{"type":"ephemeral"}}]},"#,
+        r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t\/t","signature":"sig"},{"type":"text","text":"a\u2028b"},"#,
+        r#"{"type":"tool_use","id":"c1","name":"Read","input":{"n": 1.10},"arguments":"{\"n\": 1.10}"},"#,
+        r#"{"type":"tool_use","id":"c2","name":"Grep","input":{"INVALID_JSON":"{"}}]},"#,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"one"},"#,
+        r#"{"type":"tool_result","tool_use_id":"c2","content":"not JSON","is_error":true},"#,
+        r#"{"type":"text","text":"Go on.","cache_control":{"type":"ephemeral"}}]}]}"#,
+    ];
+    assert_eq!(String::from_utf8(request.body).unwrap(), wanted.concat());
+}
+
+#[test]
+fn a_chat_request_is_these_bytes() {
+    let mut talk = long("local/qwen3");
+    talk.max_output_tokens = Some(100);
+    talk.effort = Some("low".to_owned());
+    talk.schema = Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}));
+    let endpoint = Endpoint { takes_schema: true, ..Endpoint::new("local", Protocol::OpenAiChat, "http://127.0.0.1:8080/v1").with_key(Secret::new("k")) };
+    let request = request(&endpoint, "qwen3", &talk);
+    assert_eq!(request.url, "http://127.0.0.1:8080/v1/chat/completions");
+    assert_eq!(request.headers.last().unwrap(), &("authorization".to_owned(), "Bearer k".to_owned()));
+    let wanted = [
+        r#"{"model":"qwen3","stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"reasoning_effort":"low","#,
+        r#""response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}}},"#,
+        r#""tools":[{"type":"function","function":{"name":"Grep","description":"Greps","parameters":{"type":"object","b":1,"a":2}}},"#,
+        r#"{"type":"function","function":{"name":"Read","description":"Reads","parameters":{"type":"object","b":1,"a":2}}}],"#,
+        r#""messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Do \"it\"."},"#,
+        r#"{"role":"assistant","content":"a\u2028b","tool_calls":[{"id":"c1","type":"function","function":{"name":"Read","arguments":"{\"n\": 1.10}"}},"#,
+        r#"{"id":"c2","type":"function","function":{"name":"Grep","arguments":"{\"INVALID_JSON\":\"{\"}"}}]},"#,
+        r#"{"role":"tool","tool_call_id":"c1","content":"one"},{"role":"tool","tool_call_id":"c2","content":"not JSON"},{"role":"user","content":"Go on."}]}"#,
+    ];
+    assert_eq!(String::from_utf8(request.body).unwrap(), wanted.concat());
+}
+
+#[test]
+fn reasoning_goes_back_only_to_models_that_want_it() {
+    let endpoint = Endpoint::new("deepseek", Protocol::OpenAiChat, "https://api.deepseek.com/v1");
+    let talk = long("deepseek/deepseek-v4");
+    assert!(body(&endpoint, "deepseek-v4", &talk).contains(r#""content":"a\u2028b","reasoning_content":"t\/t","tool_calls""#));
+    assert!(!body(&endpoint, "qwen3", &talk).contains("reasoning_content"));
+}
+
+#[test]
+fn each_turn_repeats_the_bytes_of_the_one_before() {
+    let talk = long("anthropic/claude-opus-5-5");
+    let mut before = Talk::new("anthropic/claude-opus-5-5", "Do \"it\".");
+    before.tools.clone_from(&talk.tools);
+    let unmarked = |text: String| text.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+    let (first, second) = (unmarked(body(&anthropic(), "claude-opus-5-5", &before)), unmarked(body(&anthropic(), "claude-opus-5-5", &talk)));
+    assert!(second.starts_with(first.strip_suffix("]}").unwrap()), "{first}\n{second}");
+    assert_eq!(body(&anthropic(), "claude-opus-5-5", &talk), body(&anthropic(), "claude-opus-5-5", &talk));
+}
+
+#[test]
+fn a_transcript_that_was_stored_gives_the_same_bytes() {
+    let talk = long("anthropic/claude-opus-5-5");
+    let mut stored = long("anthropic/claude-opus-5-5");
+    stored.messages = talk.messages.iter().map(|message| Arc::new(serde_json::from_str(&serde_json::to_string(message.as_ref()).unwrap()).unwrap())).collect();
+    stored.tools = serde_json::from_str(&serde_json::to_string(&talk.tools).unwrap()).unwrap();
+    for endpoint in [anthropic(), Endpoint::new("local", Protocol::OpenAiChat, "http://127.0.0.1/v1")] {
+        assert_eq!(body(&endpoint, "m", &talk), body(&endpoint, "m", &stored));
+    }
+}
+
+#[test]
+fn consecutive_messages_of_one_side_become_one() {
+    let mut talk = Talk::new("anthropic/m", "one");
+    talk.messages.push(Arc::new(Message::user("two")));
+    let sent: Value = serde_json::from_str(&body(&anthropic(), "m", &talk)).unwrap();
+    assert_eq!(sent["messages"].as_array().unwrap().len(), 1);
+    let chat = Endpoint::new("local", Protocol::OpenAiChat, "http://127.0.0.1/v1");
+    assert!(body(&chat, "m", &talk).contains(r#"{"role":"user","content":"one\n\ntwo"}"#));
+    // A turn that the provider paused is sent again as it is, the assistant last.
+    talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![raw(r#"{"type":"server_tool_use","id":"s","name":"w","input":{}}"#)] }));
+    assert!(body(&anthropic(), "m", &talk).ends_with(r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"w","input":{}}]}]}"#));
+}
+
+#[test]
+fn at_most_four_cache_marks_and_never_on_what_has_one() {
+    let mut talk = long("anthropic/claude-opus-5-5");
+    for n in 0..6 {
+        talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![Block::text("ok")] }));
+        talk.messages.push(Arc::new(Message::user(&format!("more {n}"))));
+    }
+    let sent = body(&anthropic(), "claude-opus-5-5", &talk);
+    assert_eq!(sent.matches("cache_control").count(), 4);
+    assert!(sent.contains(r#""text":"more 5","cache_control""#) && sent.contains(r#""text":"more 4","cache_control""#));
+    let mut marked = Talk::new("anthropic/m", "x");
+    let text = r#"{"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}"#;
+    marked.messages = vec![Arc::new(Message { role: Role::User, blocks: vec![raw(text), raw(r#"{"type":"document","x":1}"#)] })];
+    assert!(body(&anthropic(), "m", &marked).ends_with(&format!(r#""messages":[{{"role":"user","content":[{text},{{"type":"document","x":1}}]}}]}}"#)));
+}
+
+#[test]
+fn a_model_gets_only_what_it_takes() {
+    let mut talk = Talk::new("anthropic/claude-haiku-4-5", "x");
+    talk.effort = Some("high".to_owned());
+    talk.system = " ".to_owned();
+    talk.max_output_tokens = Some(10_000_000);
+    assert_eq!(
+        body(&anthropic(), "claude-haiku-4-5", &talk),
+        r#"{"model":"claude-haiku-4-5","max_tokens":64000,"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}]}]}"#
+    );
+    talk.effort = Some("huge".to_owned());
+    let endpoint = anthropic();
+    let error = provider(Protocol::Anthropic).request(&talk.call(), Target { endpoint: &endpoint, model: "claude-opus-5-5" }).unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Rejected);
+    assert!(error.hint.unwrap().contains("low, medium, high, xhigh, max"));
+    // A schema that cannot be said in the provider's terms is left out: the answer is checked anyway.
+    talk.effort = None;
+    talk.schema = Some(json!({"$ref": "#"}));
+    assert!(!body(&anthropic(), "claude-opus-5-5", &talk).contains("output_config"));
+}
+
+#[test]
+fn the_endpoints_headers_win() {
+    let mut endpoint = anthropic();
+    endpoint.headers = vec![("Anthropic-Version".to_owned(), "2023-06-01".to_owned()), ("anthropic-beta".to_owned(), "a,b".to_owned())];
+    let headers = request(&endpoint, "m", &Talk::new("anthropic/m", "x")).headers;
+    assert_eq!(headers.iter().filter(|(name, _)| name == "anthropic-version").count(), 1);
+    assert!(headers.contains(&("anthropic-version".to_owned(), "2023-06-01".to_owned())) && headers.contains(&("anthropic-beta".to_owned(), "a,b".to_owned())));
+}
+
+#[test]
+fn openai_itself_gets_its_own_words() {
+    let endpoints = Endpoints::from_env(&|name| if name == "OPENAI_API_KEY" { Some("k".to_owned()) } else { None });
+    let mut talk = Talk::new("openai/gpt-6-sol", "x");
+    talk.max_output_tokens = Some(5);
+    assert!(body(endpoints.get("openai").unwrap(), "gpt-6-sol", &talk).contains(r#""max_completion_tokens":5"#));
+    assert!(body(endpoints.get("ollama").unwrap(), "gpt-oss", &talk).contains(r#""max_tokens":5"#));
+}
+
+#[test]
+fn what_another_protocol_kept_is_no_obstacle() {
+    let mut talk = Talk::new("local/m", "x");
+    let call = ToolCall { id: "c".to_owned(), name: "Read".to_owned(), input: json!({"a": 1}) };
+    talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![raw(r#"{"type":"hologram"}"#), Block::tool_call(&call)] }));
+    talk.messages.push(Arc::new(Message::results(&[ToolResult::new("c", "", false)], None)));
+    let chat = Endpoint::new("local", Protocol::OpenAiChat, "http://127.0.0.1/v1");
+    assert!(body(&chat, "m", &talk).ends_with(
+        r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"Read","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c","content":"(no output)"}]}"#
+    ));
+}

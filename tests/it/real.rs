@@ -1,0 +1,8 @@
+//! Runs with real models' protocols: against a server that speaks them, is strict about what it is sent, and breaks.
+mod drive;
+mod faults;
+mod feature;
+mod keys;
+mod mind;
+mod room;
+mod shell;

@@ -1,0 +1,59 @@
+//! A run that dies after any of its records ends as one that was left alone: the same outcome, the same files, each effect
+//! once, nothing left behind.
+mod illegal;
+mod life;
+
+use life::{Death, Story};
+
+/// Lives of three records, the first of them of fewer, so that some life ends at every record. Three, since a hook's word
+/// and the answer that it leads to are two, and both are needed to get on.
+fn short_lives(death: Death) {
+    let story = Story::clean();
+    for first in 1..=3 {
+        let mut deaths = vec![(3, death); story.records];
+        deaths[0].0 = first;
+        story.with_deaths(&deaths);
+    }
+}
+
+#[test]
+fn a_run_of_short_lives_that_end_before_a_record_gets_there() {
+    short_lives(Death::BeforeTheNext);
+}
+
+#[test]
+fn a_run_of_short_lives_that_end_before_an_effect_gets_there() {
+    short_lives(Death::Untold);
+}
+
+/// Dies once, at every `step`th record from `from` on, and lives on to the end.
+fn once(from: usize, step: usize) {
+    let story = Story::clean();
+    for at in (from..story.records).step_by(step) {
+        for death in [Death::BeforeTheNext, Death::Untold] {
+            story.with_deaths(&[(at, death), (usize::MAX, death)]);
+        }
+    }
+}
+
+#[test]
+fn dying_once_changes_nothing() {
+    once(9, 41);
+}
+
+/// Minutes long; `.ci/kill` runs it.
+#[test]
+#[ignore = "takes minutes"]
+fn dying_once_at_any_record_changes_nothing() {
+    once(1, 1);
+}
+
+#[test]
+fn dying_twice_changes_nothing() {
+    let story = Story::clean();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..4 {
+        let mut death = || (random.usize(1..story.records), if random.bool() { Death::Untold } else { Death::BeforeTheNext });
+        story.with_deaths(&[death(), death(), (usize::MAX, Death::Untold)]);
+    }
+}

@@ -1,0 +1,180 @@
+//! A model server for tests: speaks Anthropic Messages and OpenAI Chat Completions on 127.0.0.1, refuses what the real ones
+//! refuse, records what it was asked, and breaks in the ways that servers break.
+//!
+//! It depends on nothing but tokio, `serde_json` and the standard library, so it shares no mistake with the program.
+//! What a request is answered with is decided by a function of the request; how the bytes travel by a [`Delivery`].
+mod hosted;
+mod say;
+mod strict;
+mod transport;
+
+pub(crate) use hosted::Hosted;
+pub(crate) use say::Said;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+/// One request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// Its place among all requests, from 0.
+    pub(crate) number: usize,
+    /// The path.
+    pub(crate) path: String,
+    /// Names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    /// The body's bytes.
+    pub(crate) body: Vec<u8>,
+    /// The body; null where it is not JSON.
+    pub(crate) json: Value,
+    /// What the real server would refuse it for.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Asked {
+    /// Whether it speaks Anthropic Messages; otherwise Chat Completions.
+    pub(crate) fn is_anthropic(&self) -> bool {
+        self.path.ends_with("/messages")
+    }
+
+    /// Counts the assistant's messages: the number of the turn that is asked for.
+    pub(crate) fn turn(&self) -> usize {
+        self.json["messages"].as_array().map_or(0, |messages| messages.iter().filter(|message| message["role"] == "assistant").count())
+    }
+}
+
+/// What a request is answered with.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    /// A reply, in the form of the protocol that was spoken.
+    Say(Said),
+    /// A stream's exact bytes.
+    Stream(Vec<u8>),
+    /// An error.
+    Status(u16, Vec<(&'static str, String)>, String),
+}
+
+impl Answer {
+    /// An error of Anthropic's form.
+    pub(crate) fn error(status: u16, kind: &str) -> Answer {
+        Answer::Status(status, Vec::new(), format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"told so"}}}}"#))
+    }
+
+    /// The same with a `retry-after` of so many seconds, or a date.
+    pub(crate) fn wait(status: u16, kind: &str, retry_after: &str) -> Answer {
+        match Answer::error(status, kind) {
+            Answer::Status(status, _, body) => Answer::Status(status, vec![("retry-after", retry_after.to_owned())], body),
+            other => other,
+        }
+    }
+}
+
+/// How the bytes of a body travel.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delivery {
+    /// The size of the pieces; absent: all at once.
+    pub(crate) chunk: Option<usize>,
+    /// Ends the body after so many bytes.
+    pub(crate) cut_at: Option<usize>,
+    /// With `cut_at`: ends it as if it were whole, instead of breaking the connection.
+    pub(crate) is_clean: bool,
+    /// Stops sending after so many bytes and keeps the connection open.
+    pub(crate) stall_at: Option<usize>,
+    /// Never answers at all.
+    pub(crate) is_mute: bool,
+    /// Answers only once so many requests that are to meet have come, this one included.
+    pub(crate) meet: usize,
+}
+
+type Responder = dyn Fn(&Asked) -> (Answer, Delivery) + Send + Sync;
+
+/// The running server. Dropped, it is gone.
+pub(crate) struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    respond: Box<Responder>,
+    asked: Mutex<Vec<Asked>>,
+    /// Requests being answered now, and the most there ever were.
+    running: Mutex<(usize, usize)>,
+    /// How many requests that are to meet have come.
+    met: watch::Sender<usize>,
+}
+
+impl Server {
+    /// Starts a server that answers well.
+    pub(crate) async fn start(respond: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Server {
+        Server::start_with(move |asked| (respond(asked), Delivery::default())).await
+    }
+
+    /// Starts a server whose answers travel as told.
+    pub(crate) async fn start_with(respond: impl Fn(&Asked) -> (Answer, Delivery) + Send + Sync + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared { respond: Box::new(respond), asked: Mutex::default(), running: Mutex::default(), met: watch::Sender::new(0) });
+        let mut tasks = JoinSet::new();
+        let accepting = Arc::clone(&shared);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = Arc::clone(&accepting);
+                connections.spawn(async move {
+                    // A client that goes away is no failure of the server's.
+                    let _ = transport::serve(stream, &shared).await;
+                });
+            }
+        });
+        Server { address, shared, _tasks: tasks }
+    }
+
+    /// Returns its address for `ANTHROPIC_BASE_URL`.
+    pub(crate) fn anthropic_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Returns its address for `OPENAI_BASE_URL`.
+    pub(crate) fn openai_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Returns every request so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.shared.asked.lock().expect("no holder panics").clone()
+    }
+
+    /// Returns what the requests so far would have been refused for.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.asked().into_iter().flat_map(|asked| asked.problems).collect()
+    }
+
+    /// Returns the most requests that were being answered at the same time.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.shared.running.lock().expect("no holder panics").1
+    }
+}
+
+impl Shared {
+    /// Records a request and decides its answer.
+    fn answer(&self, mut asked: Asked) -> (Answer, Delivery, bool) {
+        let problems = strict::problems(&asked);
+        asked.problems.clone_from(&problems);
+        let mut all = self.asked.lock().expect("no holder panics");
+        asked.number = all.len();
+        all.push(asked.clone());
+        drop(all);
+        if problems.is_empty() {
+            let (answer, delivery) = (self.respond)(&asked);
+            (answer, delivery, asked.is_anthropic())
+        } else {
+            let body = serde_json::json!({"type": "error", "error": {"type": "invalid_request_error", "message": problems.join("; ")}});
+            (Answer::Status(400, Vec::new(), body.to_string()), Delivery::default(), asked.is_anthropic())
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the real servers refuse, checked on every request.
+use super::Asked;
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+/// Returns what a request would be refused for.
+pub(super) fn problems(asked: &Asked) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut check = |holds: bool, what: &str| {
+        if !holds {
+            problems.push(what.to_owned());
+        }
+    };
+    let json = &asked.json;
+    check(json.is_object(), "the body is not a JSON object");
+    check(asked.headers.get("content-type").is_some_and(|value| value == "application/json"), "content-type is not application/json");
+    check(json["stream"] == true, "stream is not true");
+    check(json["model"].as_str().is_some_and(|model| !model.is_empty()), "there is no model");
+    for word in ["temperature", "top_p", "top_k"] {
+        check(json.get(word).is_none(), "a sampling parameter is sent");
+    }
+    let names: Vec<&Value> = json["tools"]
+        .as_array()
+        .map(|tools| tools.iter().map(|tool| tool.get("function").unwrap_or(tool)).map(|tool| &tool["name"]).collect())
+        .unwrap_or_default();
+    check(names.iter().map(|name| name.as_str()).collect::<BTreeSet<_>>().len() == names.len(), "two tools have the same name");
+    let own = if asked.is_anthropic() { anthropic(asked) } else { chat(json) };
+    problems.into_iter().chain(own).collect()
+}
+
+fn is_blank(text: &Value) -> bool {
+    text.as_str().is_none_or(|text| text.trim().is_empty())
+}
+
+fn anthropic(asked: &Asked) -> Vec<String> {
+    let json = &asked.json;
+    let mut problems = Vec::new();
+    let known = ["model", "max_tokens", "stream", "thinking", "output_config", "tools", "system", "messages", "tool_choice", "stop_sequences", "metadata"];
+    for key in json.as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !known.contains(&key.as_str())) {
+        problems.push(format!("unknown field {key}"));
+    }
+    if asked.headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21") {
+        problems.push("the version header is missing or another".to_owned());
+    }
+    if !asked.headers.contains_key("x-api-key") && !asked.headers.contains_key("authorization") {
+        problems.push("there is no key".to_owned());
+    }
+    if json["max_tokens"].as_u64().is_none_or(|tokens| tokens == 0) {
+        problems.push("max_tokens is missing".to_owned());
+    }
+    if let Some(kind) = json["thinking"]["type"].as_str().filter(|kind| *kind != "adaptive") {
+        problems.push(format!("thinking.type {kind} is refused by models that always think"));
+    }
+    for tool in json["tools"].as_array().into_iter().flatten() {
+        if tool["input_schema"]["type"] != "object" {
+            problems.push("a tool's schema is not of an object".to_owned());
+        }
+    }
+    if json.to_string().matches("\"cache_control\"").count() > 4 {
+        problems.push("more than four cache marks".to_owned());
+    }
+    problems.extend(anthropic_messages(json));
+    problems.extend(binding(json));
+    problems
+}
+
+fn anthropic_messages(json: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let messages = json["messages"].as_array().cloned().unwrap_or_default();
+    let mut ids = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    for (n, message) in messages.iter().enumerate() {
+        let is_user = message["role"] == "user";
+        if is_user != (n % 2 == 0) {
+            problems.push(format!("messages.{n}: roles do not alternate from the user on"));
+        }
+        let blocks = message["content"].as_array().cloned().unwrap_or_default();
+        if blocks.is_empty() {
+            problems.push(format!("messages.{n}: no content"));
+        }
+        let results: Vec<String> =
+            blocks.iter().filter(|block| block["type"] == "tool_result").map(|block| block["tool_use_id"].as_str().unwrap_or_default().to_owned()).collect();
+        if is_user {
+            let mut wanted = std::mem::take(&mut open);
+            let mut given = results.clone();
+            wanted.sort();
+            given.sort();
+            if wanted != given {
+                problems.push(format!("messages.{n}: results {given:?} for calls {wanted:?}"));
+            }
+            if !blocks.iter().take(results.len()).all(|block| block["type"] == "tool_result") {
+                problems.push(format!("messages.{n}: results are not first"));
+            }
+        } else if !results.is_empty() {
+            problems.push(format!("messages.{n}: the assistant gives results"));
+        }
+        for block in &blocks {
+            match block["type"].as_str() {
+                Some("text") if is_blank(&block["text"]) => problems.push(format!("messages.{n}: empty text")),
+                Some("tool_result") if is_blank(&block["content"]) => problems.push(format!("messages.{n}: empty result")),
+                Some("thinking") if block.get("cache_control").is_some() => problems.push(format!("messages.{n}: a mark on thinking")),
+                Some("tool_use") => {
+                    let id = block["id"].as_str().unwrap_or_default().to_owned();
+                    if id.is_empty() || !ids.insert(id.clone()) {
+                        problems.push(format!("messages.{n}: `tool_use` ids must be unique: {id}"));
+                    }
+                    if !block["input"].is_object() {
+                        problems.push(format!("messages.{n}: an input is not an object"));
+                    }
+                    open.push(id);
+                }
+                Some(_) => {}
+                None => problems.push(format!("messages.{n}: a block without type")),
+            }
+        }
+    }
+    if !open.is_empty() {
+        problems.push(format!("calls without results: {open:?}"));
+    }
+    problems
+}
+
+/// Signs what a thinking block would be bound to: everything before it, cache marks aside.
+pub(super) fn signature(json: &Value) -> String {
+    sign(json, usize::MAX)
+}
+
+fn sign(json: &Value, blocks: usize) -> String {
+    let mut hasher = DefaultHasher::new();
+    for part in [&json["model"], &json["tools"], &json["system"]] {
+        unmarked(part).to_string().hash(&mut hasher);
+    }
+    for (role, block) in flattened(json).into_iter().take(blocks) {
+        (role, unmarked(&block).to_string()).hash(&mut hasher);
+    }
+    format!("bound-{:016x}", hasher.finish())
+}
+
+fn flattened(json: &Value) -> Vec<(String, Value)> {
+    let messages = json["messages"].as_array().cloned().unwrap_or_default();
+    let with_role = |message: Value| {
+        let role = message["role"].as_str().unwrap_or_default().to_owned();
+        message["content"].as_array().cloned().unwrap_or_default().into_iter().map(move |block| (role.clone(), block))
+    };
+    messages.into_iter().flat_map(with_role).collect()
+}
+
+fn unmarked(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            Value::Object(fields.iter().filter(|(key, _)| *key != "cache_control").map(|(key, value)| (key.clone(), unmarked(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.iter().map(unmarked).collect()),
+        other => other.clone(),
+    }
+}
+
+fn binding(json: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (n, (_, block)) in flattened(json).into_iter().enumerate() {
+        let signature = block["signature"].as_str().unwrap_or_default();
+        if signature.starts_with("bound-") && signature != sign(json, n) {
+            problems.push(format!("block {n}: Invalid `signature` in `thinking` block. The block is bound to a different conversation"));
+        }
+    }
+    problems
+}
+
+fn chat(json: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    if json["stream_options"]["include_usage"] != true {
+        problems.push("usage is not asked for".to_owned());
+    }
+    let messages = json["messages"].as_array().cloned().unwrap_or_default();
+    let mut ids = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    for (n, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            match open.iter().position(|open| open == id) {
+                Some(at) => drop(open.remove(at)),
+                None => problems.push(format!("messages.{n}: a result for no call: {id}")),
+            }
+        } else if !open.is_empty() {
+            problems.push(format!("messages.{n}: calls without results: {open:?}"));
+        }
+        match role {
+            "system" if n > 0 => problems.push(format!("messages.{n}: system is not first")),
+            "system" | "user" | "tool" if is_blank(&message["content"]) => problems.push(format!("messages.{n}: empty content")),
+            "system" | "user" | "tool" => {}
+            "assistant" => {
+                let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+                if message.get("tool_calls").is_some() && calls.is_empty() {
+                    problems.push(format!("messages.{n}: empty tool_calls"));
+                }
+                if calls.is_empty() && !message["content"].is_string() {
+                    problems.push(format!("messages.{n}: neither content nor calls"));
+                }
+                for call in calls {
+                    let id = call["id"].as_str().unwrap_or_default().to_owned();
+                    if id.is_empty() || !ids.insert(id.clone()) {
+                        problems.push(format!("messages.{n}: ids must be unique: {id}"));
+                    }
+                    let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+                    if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
+                        problems.push(format!("messages.{n}: arguments are not a JSON object: {arguments}"));
+                    }
+                    open.push(id);
+                }
+            }
+            other => problems.push(format!("messages.{n}: role {other}")),
+        }
+    }
+    if !open.is_empty() {
+        problems.push(format!("calls without results at the end: {open:?}"));
+    }
+    problems
+}
