@@ -28,6 +28,7 @@ impl Agent<'_> {
     pub(super) async fn act(&mut self) -> Result<(), Trouble> {
         self.settle_in().await?;
         let open: Vec<Call> = self.talk.open_calls().cloned().collect();
+        self.sweep(&open).await?;
         let lanes = Lanes::new(open.iter().map(|call| self.effect(&call.call.name, input_of(call))).collect());
         let slots = Semaphore::new(AT_ONCE);
         let this = &*self;
@@ -219,6 +220,20 @@ impl Agent<'_> {
             Recovery::Rollback(commit) => self.roll_back(commit).await,
             Recovery::Again | Recovery::Unknown => Ok(()),
         }
+    }
+
+    /// Removes what the writes of a process that died left half-made, before any call of this one writes.
+    async fn sweep(&self, open: &[Call]) -> Result<(), Trouble> {
+        let restores = open.iter().filter_map(|call| match &call.started.as_ref()?.recovery {
+            Recovery::Restore(files) => Some(files.iter().map(|file| file.path.clone())),
+            Recovery::Again | Recovery::Rollback(_) | Recovery::Unknown => None,
+        });
+        let paths: BTreeSet<String> = restores.flatten().collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let root = self.session.tools.root.clone();
+        blocking(FailureKind::Environment, move || tools::sweep(paths.iter().map(String::as_str), &root)).await
     }
 
     async fn put_back(&self, files: &[FileBefore]) -> Result<(), Trouble> {

@@ -20,7 +20,7 @@ use std::{
 /// Largest file that is read or written whole: 16 MiB.
 pub(super) const FILE_MAX: u64 = 16 << 20;
 
-/// How temporary files begin; one that a crash left is removed by [`super::put_back`].
+/// How temporary files begin; one that a crash left is removed by [`super::sweep`].
 pub(super) const TEMPORARY: &str = ".spinney-write-";
 
 /// Most files that one agent remembers; further ones are not protected against changes by others.

@@ -21,7 +21,7 @@ mod toolbox;
 mod write;
 
 pub use files::Seen;
-pub use restore::{Before, RestoreError, before, put_back};
+pub use restore::{Before, RestoreError, before, put_back, sweep};
 pub use toolbox::Toolbox;
 
 use crate::{

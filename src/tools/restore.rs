@@ -58,8 +58,23 @@ fn read(path: &str, root: &Path) -> io::Result<Before> {
     Ok(Before { path: path.to_owned(), content: Some(content), executable: mode.contains(Mode::XUSR) })
 }
 
-/// Puts files back to what they were, and removes what interrupted writes left beside them. Doing it twice is the same as
-/// doing it once.
+/// Removes what interrupted writes left beside files. Only for when nothing writes there: a write that goes on would lose
+/// its half-made file.
+///
+/// # Errors
+/// The first folder that cannot be swept.
+pub fn sweep<'a>(paths: impl IntoIterator<Item = &'a str>, root: &Path) -> Result<(), RestoreError> {
+    paths.into_iter().try_for_each(|path| {
+        let swept = place(path, root).and_then(|place| match place.open_parent(false) {
+            Ok((folder, _)) => remove_leftovers(&folder),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        });
+        swept.map_err(|source| RestoreError { path: path.to_owned(), source })
+    })
+}
+
+/// Puts files back to what they were. Doing it twice is the same as doing it once.
 ///
 /// # Errors
 /// The first file that cannot be put back; those before it are.
@@ -74,7 +89,6 @@ fn restore(file: &Before, root: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && file.content.is_none() => return Ok(()),
         Err(error) => return Err(error),
     };
-    remove_leftovers(&folder)?;
     let Some(content) = &file.content else {
         return match unlinkat(&folder, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -112,6 +126,16 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     #[test]
+    fn what_is_put_back_leaves_the_writes_beside_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let half = folder.path().join(format!("{TEMPORARY}1"));
+        fs::write(&half, "half").unwrap();
+        let file = Before { path: "a".to_owned(), content: Some(b"old".to_vec()), executable: false };
+        put_back(&[file], folder.path()).unwrap();
+        assert!(half.exists());
+    }
+
+    #[test]
     fn files_come_back_as_they_were() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -129,6 +153,7 @@ mod tests {
         fs::write(root.join("new/file"), "x").unwrap();
         fs::write(root.join(format!("new/{TEMPORARY}1")), "half").unwrap();
         for _ in 0..2 {
+            sweep(before.iter().map(|file| file.path.as_str()), root).unwrap();
             put_back(&before, root).unwrap();
             assert_eq!(fs::read_to_string(root.join("run.sh")).unwrap(), "old");
             assert_eq!(fs::metadata(root.join("run.sh")).unwrap().permissions().mode() & 0o111, 0o111);
