@@ -165,7 +165,8 @@ fn at_work(plan: &Plan) -> impl Iterator<Item = &Arc<AgentSpec>> {
     let of_steps = plan.steps().filter_map(|step| match &step.work {
         Work::Agent { agent, .. } => Some(agent),
         Work::Merge(merge) => merge.resolver.as_ref(),
-        Work::Run { .. } => None,
+        Work::Select(select) => select.judge.as_ref().map(|judge| &judge.agent),
+        Work::Run { .. } | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => None,
     });
     let orchestrator = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent));
     of_steps.chain(orchestrator)

@@ -38,8 +38,16 @@ fn texts(step: &PlannedStep) -> Vec<String> {
         }
         Work::Run { command } => texts.push(command.value.clone()),
         Work::Merge(merge) => texts.extend(merge.verify.iter().map(|text| text.value.clone())),
+        Work::Workflow(call) => texts.extend(call.with.iter().flat_map(|(_, value)| strings(&value.value))),
+        Work::Select(select) => {
+            texts.extend(select.gates.iter().map(|text| text.value.clone()));
+            texts.extend(select.judge.iter().flat_map(|judge| &judge.rubric).map(|text| text.value.clone()));
+        }
+        Work::Approve(approve) => texts.push(approve.message.value.clone()),
+        // What the body reads, its own nodes read; `until` is read by the end of an iteration.
+        Work::Loop(_) => {}
     }
-    texts.extend(step.setup.iter().chain(step.cwd.iter()).map(|text| text.value.clone()));
+    texts.extend(step.workspace.setup.iter().chain(step.cwd.iter()).map(|text| text.value.clone()));
     texts.extend(step.verify.iter().flat_map(|verify| &verify.run).map(|text| text.value.clone()));
     texts.extend(step.env.iter().map(|(_, text)| text.value.clone()));
     if let Some(scope) = &step.scope {
@@ -54,6 +62,16 @@ fn texts(step: &PlannedStep) -> Vec<String> {
         texts.extend(for_each.key.iter().chain(for_each.needs.iter()).map(|text| text.value.clone()));
     }
     texts
+}
+
+/// Returns all texts in a value.
+fn strings(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(values) => values.iter().flat_map(strings).collect(),
+        Value::Object(fields) => fields.values().flat_map(strings).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
 }
 
 /// Makes the scope of a node: inputs, the run, the results of `steps`, and the item under its name.

@@ -187,6 +187,10 @@ impl<'a> Agents<'a> {
             hooks: in_order(values(&self.workflow.hooks).chain(values(&file.hooks).filter(known_hook)).chain(values(&own.hooks))),
             rules,
             limits,
+            idle_timeout: own.idle_timeout.or(file.idle_timeout).or(self.workflow.defaults.idle_timeout).unwrap_or(AgentSpec::IDLE_TIMEOUT),
+            cwd: own.cwd.clone().or_else(|| file.cwd.clone()),
+            max_depth: own.max_depth.as_deref().or(file.max_depth.as_deref()).copied().unwrap_or(AgentSpec::MAX_DEPTH),
+            max_parallel: own.max_parallel.as_deref().or(file.max_parallel.as_deref()).copied().unwrap_or(AgentSpec::MAX_PARALLEL),
         })
     }
 

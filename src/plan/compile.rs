@@ -17,7 +17,7 @@ use super::{
 use crate::{
     event::{NodeId, StepId},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes},
-    workflow::{Access, Budget, Merge, Parse, Step, Verb, Workflow, WorkspaceKind},
+    workflow::{Access, Budget, Merge, Parse, Step, Verb, Workflow, Workspace, WorkspaceKind},
 };
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
@@ -118,6 +118,9 @@ impl Compiler<'_> {
             limits: run_limits,
             on_exceed: workflow.budget.as_ref().map(|budget| budget.on_exceed).unwrap_or_default(),
             max_parallel: workflow.defaults.max_parallel.as_ref().map_or(MAX_PARALLEL, |max| max.value as usize),
+            secrets: workflow.secrets.iter().map(|name| name.value.clone()).collect(),
+            on_failure: None,
+            finally: None,
             outputs: workflow.outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect(),
         };
         Some(Plan::new(parts, graph, &order))
@@ -148,7 +151,9 @@ impl Compiler<'_> {
                 let writes = step.scope.is_some() || workspace == WorkspaceKind::Worktree;
                 Resolved { agent: None, prompt: None, prompt_file: None, workspace, writes, sure: true }
             }
-            Verb::Merge(_) => Resolved { agent: None, prompt: None, prompt_file: None, workspace: WorkspaceKind::None, writes: true, sure: true },
+            Verb::Workflow { .. } | Verb::Select(_) | Verb::Approve(_) | Verb::Loop(_) | Verb::Merge(_) => {
+                Resolved { agent: None, prompt: None, prompt_file: None, workspace: WorkspaceKind::None, writes: true, sure: true }
+            }
         }
     }
 
@@ -232,11 +237,13 @@ impl Compiler<'_> {
             Verb::Agent { prompt, .. } => Work::Agent { agent: resolved.agent?, prompt: Spanned::new(resolved.prompt?, prompt.span) },
             Verb::Run { command } => Work::Run { command: command.clone() },
             Verb::Merge(merge) => Work::Merge(self.merge(merge, merging)),
+            Verb::Approve(approve) => Work::Approve((**approve).clone()),
+            Verb::Workflow { .. } | Verb::Select(_) | Verb::Loop(_) => return None,
         };
         let usual = match &work {
             Work::Agent { agent, .. } => agent.limits.time,
             Work::Run { .. } => RUN_TIMEOUT,
-            Work::Merge(_) => Limits::RUN.time,
+            Work::Merge(_) | Work::Workflow(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => Limits::RUN.time,
         };
         let budgeted = step.budget.as_ref().and_then(|budget| budget.time.as_deref().copied());
         let timeout = step.timeout.or(defaults.timeout).unwrap_or(usual).min(budgeted.unwrap_or(Duration::MAX));
@@ -247,14 +254,18 @@ impl Compiler<'_> {
             work,
             condition: step.condition.clone(),
             for_each: step.for_each.clone(),
-            workspace: resolved.workspace,
-            setup: step.workspace.as_ref().map(|workspace| workspace.setup.clone()).unwrap_or_default(),
+            matrix: step.matrix.clone(),
+            retry_with: None,
+            cache: step.cache.clone(),
+            workspace: Workspace { kind: resolved.workspace, ..step.workspace.as_deref().cloned().unwrap_or_default() },
             cwd: step.cwd.clone(),
             scope: step.scope.clone(),
             writes: resolved.writes,
             verify: step.verify.clone(),
             output_schema: schema.cloned(),
             parse: step.output.as_ref().and_then(|output| output.parse),
+            file: step.output.as_ref().and_then(|output| output.file.clone()),
+            budget: step.budget.as_deref().cloned(),
             timeout,
             retry: step.retry.clone().or_else(|| defaults.retry.clone()),
             allow_failure: step.allow_failure,

@@ -17,11 +17,12 @@ impl Plan {
         let mut text = "flowchart TD\n".to_owned();
         for node in &nodes {
             let label = node.lines.iter().map(|line| escape_mermaid(line)).collect::<Vec<_>>().join("<br/>");
-            let (open, close) = match (&node.step.work, &node.step.for_each) {
-                (_, Some(_)) => ("[[\"", "\"]]"),
-                (Work::Merge(_), None) => ("{{\"", "\"}}"),
-                (Work::Agent { .. }, None) => ("(\"", "\")"),
-                (Work::Run { .. }, None) => ("[\"", "\"]"),
+            let (open, close) = match (&node.step.work, node.step.is_fan()) {
+                (_, true) => ("[[\"", "\"]]"),
+                (Work::Merge(_) | Work::Select(_), false) => ("{{\"", "\"}}"),
+                (Work::Agent { .. }, false) => ("(\"", "\")"),
+                (Work::Approve(_), false) => ("[/\"", "\"/]"),
+                (Work::Run { .. } | Work::Workflow(_) | Work::Loop(_), false) => ("[\"", "\"]"),
             };
             line(&mut text, format_args!("  {}{open}{label}{close}", node.name));
         }
@@ -46,11 +47,12 @@ impl Plan {
         let nodes = self.drawn();
         let mut text = format!("digraph {} {{\n  node [shape=box];\n", quote(&self.name));
         for node in &nodes {
-            let (shape, more) = match (&node.step.work, &node.step.for_each) {
-                (_, Some(_)) => ("box", ", peripheries=2"),
-                (Work::Merge(_), None) => ("hexagon", ""),
-                (Work::Agent { .. }, None) => ("box", ", style=rounded"),
-                (Work::Run { .. }, None) => ("box", ""),
+            let (shape, more) = match (&node.step.work, node.step.is_fan()) {
+                (_, true) => ("box", ", peripheries=2"),
+                (Work::Merge(_) | Work::Select(_), false) => ("hexagon", ""),
+                (Work::Agent { .. }, false) => ("box", ", style=rounded"),
+                (Work::Approve(_), false) => ("parallelogram", ""),
+                (Work::Run { .. } | Work::Workflow(_) | Work::Loop(_), false) => ("box", ""),
             };
             line(&mut text, format_args!("  {} [label={}, shape={shape}{more}];", quote(&node.step.id.0), quote(&node.lines.join("\n"))));
         }
@@ -98,6 +100,10 @@ fn lines(step: &PlannedStep) -> Vec<String> {
             let cut = if first.len() < command.trim_end().len() { "…" } else { "" };
             format!("run: {first}{cut}")
         }
+        Work::Workflow(call) => format!("workflow: {}", call.plan.name),
+        Work::Select(select) => format!("select: {}", select.from.iter().map(|step| step.0.as_str()).collect::<Vec<_>>().join(", ")),
+        Work::Approve(_) => "approve".to_owned(),
+        Work::Loop(spec) => format!("loop, at most {}", spec.max),
         Work::Merge(merge) => format!("merge: {}", merge.from.iter().map(|step| step.0.as_str()).collect::<Vec<_>>().join(", ")),
     });
     lines.extend(step.for_each.as_ref().map(|for_each| format!("for each {}", for_each.name.value)));

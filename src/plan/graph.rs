@@ -45,6 +45,12 @@ pub struct Plan {
     pub max_parallel: usize,
     /// Name to template.
     pub outputs: Vec<(String, Spanned<String>)>,
+    /// Names of environment variables whose values are never written anywhere.
+    pub secrets: Vec<String>,
+    /// What runs after a run that failed.
+    pub on_failure: Option<Arc<Plan>>,
+    /// What runs at the end of every run.
+    pub finally: Option<Arc<Plan>>,
     graph: DiGraph<PlannedStep, Edge>,
     index: HashMap<StepId, NodeIndex>,
     order: Vec<StepId>,
@@ -62,6 +68,9 @@ pub(super) struct Parts {
     pub(super) on_exceed: OnExceed,
     pub(super) max_parallel: usize,
     pub(super) outputs: Vec<(String, Spanned<String>)>,
+    pub(super) secrets: Vec<String>,
+    pub(super) on_failure: Option<Arc<Plan>>,
+    pub(super) finally: Option<Arc<Plan>>,
 }
 
 impl Plan {
@@ -69,8 +78,25 @@ impl Plan {
     pub(super) fn new(parts: Parts, graph: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Plan {
         let index = graph.node_indices().map(|node| (graph[node].id.clone(), node)).collect();
         let order = order.iter().map(|&node| graph[node].id.clone()).collect();
-        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs } = parts;
-        Plan { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, graph, index, order }
+        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, secrets, on_failure, finally } = parts;
+        Plan {
+            source,
+            name,
+            description,
+            inputs,
+            agents,
+            orchestrator,
+            limits,
+            on_exceed,
+            max_parallel,
+            outputs,
+            secrets,
+            on_failure,
+            finally,
+            graph,
+            index,
+            order,
+        }
     }
 
     /// Returns the ids of all steps, needs before what needs them.

@@ -20,7 +20,7 @@ mod writers;
 
 pub use catalog::{AgentFile, Catalog};
 pub use graph::{Edge, Plan};
-pub use node::{AgentSpec, Limits, MergeSpec, ModelSpec, OrchestratorSpec, PlannedStep, Rules, Work};
+pub use node::{AgentSpec, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work};
 
 #[cfg(test)]
 mod tests;

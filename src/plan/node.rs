@@ -1,8 +1,9 @@
 //! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
+use super::Plan;
 use crate::{
     event::{NodeId, StepId},
     source::{Span, Spanned},
-    workflow::{Access, ConflictThen, ForEach, On, Parse, Power, Retry, Scope, Verify, Wake, WorkspaceKind},
+    workflow::{Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, On, Parse, Power, Retry, Scope, Tie, Verify, Wake, Workspace},
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -63,6 +64,23 @@ pub struct AgentSpec {
     pub rules: Rules,
     /// Limits of one session.
     pub limits: Limits,
+    /// The longest time without a sign of life.
+    pub idle_timeout: Duration,
+    /// A folder inside the workspace, a template; the step's own comes before it.
+    pub cwd: Option<Spanned<String>>,
+    /// How deep sub-agents may start sub-agents.
+    pub max_depth: u32,
+    /// Sub-agents of one session at work at the same time.
+    pub max_parallel: u32,
+}
+
+impl AgentSpec {
+    /// The longest time without a sign of life of an agent that says nothing.
+    pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
+    /// How deep sub-agents may start sub-agents where nothing is said: not at all.
+    pub const MAX_DEPTH: u32 = 1;
+    /// Sub-agents at work at the same time where nothing is said.
+    pub const MAX_PARALLEL: u32 = 4;
 }
 
 /// A resolved choice of models.
@@ -106,10 +124,14 @@ pub struct PlannedStep {
     pub condition: Option<Spanned<String>>,
     /// One node per item.
     pub for_each: Option<ForEach>,
+    /// One node per combination.
+    pub matrix: Option<Matrix>,
+    /// The agent that tries a failed item once more, where there is one.
+    pub retry_with: Option<Arc<AgentSpec>>,
+    /// When a recorded result stands for the work.
+    pub cache: Option<Cache>,
     /// Where it works.
-    pub workspace: WorkspaceKind,
-    /// Commands that prepare the workspace, templates.
-    pub setup: Vec<Spanned<String>>,
+    pub workspace: Workspace,
     /// A folder inside the workspace, a template.
     pub cwd: Option<Spanned<String>>,
     /// Globs it may write.
@@ -122,6 +144,10 @@ pub struct PlannedStep {
     pub output_schema: Option<Arc<Value>>,
     /// How a command's output is read.
     pub parse: Option<Parse>,
+    /// The artefact that keeps the output.
+    pub file: Option<Spanned<String>>,
+    /// Limits of the step, over all its items and attempts; `time` is in `timeout`.
+    pub budget: Option<Budget>,
     /// Its wall time for one attempt.
     pub timeout: Duration,
     /// For transient errors.
@@ -149,6 +175,85 @@ pub enum Work {
     },
     /// Joins the work of many.
     Merge(MergeSpec),
+    /// Another workflow as a child of this run.
+    Workflow(CallSpec),
+    /// Keeps one of several candidates.
+    Select(SelectSpec),
+    /// Waits for a person.
+    Approve(Approve),
+    /// A body of steps, again and again.
+    Loop(LoopSpec),
+}
+
+/// A resolved call of another workflow.
+#[derive(Debug, Clone)]
+pub struct CallSpec {
+    /// The workflow, compiled.
+    pub plan: Arc<Plan>,
+    /// Its inputs: a literal, or a template.
+    pub with: Vec<(String, Spanned<Value>)>,
+}
+
+/// A resolved choice.
+#[derive(Debug, Clone)]
+pub struct SelectSpec {
+    /// The steps whose work, or whose items' work, are the candidates, in the order of the graph.
+    pub from: Vec<StepId>,
+    /// Commands that a candidate must pass in its own tree, templates.
+    pub gates: Vec<Spanned<String>>,
+    /// Who chooses among those that passed.
+    pub judge: Option<JudgeSpec>,
+    /// What decides where the votes do not.
+    pub tie: Tie,
+    /// How long the refs of the others are kept.
+    pub keep_losers: Option<Duration>,
+}
+
+/// A resolved judge.
+#[derive(Debug, Clone)]
+pub struct JudgeSpec {
+    /// The agent.
+    pub agent: Arc<AgentSpec>,
+    /// Sessions that each vote once.
+    pub votes: u32,
+    /// Whether candidates go by letters, in another order for each vote.
+    pub blind: bool,
+    /// What it is told to look at, a template.
+    pub rubric: Option<Spanned<String>>,
+    /// What it scores, by name.
+    pub criteria: Vec<String>,
+}
+
+/// A resolved loop.
+#[derive(Debug, Clone)]
+pub struct LoopSpec {
+    /// The body: a plan whose inputs, agents and limits are those of the workflow around it.
+    pub body: Arc<Plan>,
+    /// An expression over the last iteration.
+    pub until: Spanned<String>,
+    /// The most iterations.
+    pub max: u32,
+}
+
+impl PlannedStep {
+    /// Returns whether its work is done by one node per item.
+    pub fn is_fan(&self) -> bool {
+        self.for_each.is_some() || self.matrix.is_some()
+    }
+
+    /// Returns the plan of the steps inside it, where it has any.
+    pub fn inner(&self) -> Option<&Arc<Plan>> {
+        match &self.work {
+            Work::Workflow(call) => Some(&call.plan),
+            Work::Loop(spec) => Some(&spec.body),
+            Work::Agent { .. } | Work::Run { .. } | Work::Merge(_) | Work::Select(_) | Work::Approve(_) => None,
+        }
+    }
+
+    /// Returns whether its nodes take one of the run's places while they run.
+    pub fn takes_a_place(&self) -> bool {
+        !matches!(self.work, Work::Workflow(_) | Work::Loop(_) | Work::Approve(_))
+    }
 }
 
 /// A resolved merge.

@@ -110,6 +110,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Verb::Run { command } => self.template(command, Use::Shell, inside),
+            Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_) | Verb::Approve(_) => {}
             Verb::Merge(merge) => {
                 merge.verify.iter().for_each(|command| self.template(command, Use::Shell, inside));
                 self.merge_sources(at, merge);
@@ -271,7 +272,8 @@ impl<'a> Reader<'a> {
                 (None, true) => &["status", "stdout", "stderr", "exit_code", "output_tail", "commit"],
                 (None, false) => &["status", "stdout", "stderr", "exit_code", "output_tail"],
             },
-            (None, Verb::Merge(_)) => &["status", "output", "commit"],
+            (None, Verb::Merge(_) | Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_)) => &["status", "output", "commit"],
+            (None, Verb::Approve(_)) => &["status", "output"],
         };
         if !fields.contains(first) {
             let error = spot.unknown_part(&format!("step `{id}`"), first, fields.iter().copied());
@@ -302,7 +304,7 @@ impl<'a> Reader<'a> {
             (Verb::Run { .. }, None) if parse == Some(Parse::Lines) => {
                 Some(spot.error(codes::UNKNOWN_FIELD, format!("{whole} is a list of lines, and has no fields")))
             }
-            (Verb::Merge(_) | Verb::Run { .. }, None) => None,
+            (Verb::Merge(_) | Verb::Run { .. } | Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_) | Verb::Approve(_), None) => None,
         }
     }
 

@@ -36,6 +36,8 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<
         needs: needs(fields),
         condition: fields.text("if"),
         for_each: fields.object("for_each", &keys::FOR_EACH).and_then(|fields| for_each(&fields)),
+        matrix: None,
+        cache: None,
         workspace: workspace(fields),
         cwd: fields.text("cwd"),
         scope: scope(fields),
@@ -43,6 +45,7 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<
         output: fields.object("output", &keys::OUTPUT).map(|fields| output(&fields)),
         budget: budget(fields),
         timeout: fields.duration("timeout").map(|duration| duration.value),
+        idle_timeout: None,
         retry: retry(fields),
         allow_failure: fields.flag("allow_failure"),
         env: fields.templates("env"),
@@ -146,6 +149,7 @@ fn for_each(fields: &Fields<'_>) -> Option<ForEach> {
         max_parallel,
         fail_fast: fields.flag("fail_fast"),
         join: fields.word("join", &JOIN).map(|word| word.value).unwrap_or_default(),
+        on_item_failure: super::types::OnItemFailure::Continue,
         items: items?,
     };
     Some(for_each)
@@ -155,13 +159,13 @@ fn workspace(fields: &Fields<'_>) -> Option<Spanned<Workspace>> {
     const KIND: [(&str, WorkspaceKind); 3] = [("worktree", WorkspaceKind::Worktree), ("shared", WorkspaceKind::Shared), ("none", WorkspaceKind::None)];
     let span = fields.key_span("workspace");
     if let Some(kind) = fields.word("workspace", &KIND) {
-        return Some(Spanned::new(Workspace { kind: kind.value, setup: Vec::new() }, kind.span));
+        return Some(Spanned::new(Workspace { kind: kind.value, ..Workspace::default() }, kind.span));
     }
     let map = fields.object("workspace", &keys::WORKSPACE)?;
     // Both kinds of isolation are met by what this version makes; the other bases are of later versions.
     map.only_checked(&["isolation", "base"]);
     let kind = map.word("kind", &KIND).map_or(WorkspaceKind::Worktree, |kind| kind.value);
-    Some(Spanned::new(Workspace { kind, setup: map.texts("setup") }, span))
+    Some(Spanned::new(Workspace { kind, setup: map.texts("setup"), ..Workspace::default() }, span))
 }
 
 fn scope(fields: &Fields<'_>) -> Option<Spanned<Scope>> {
@@ -182,7 +186,7 @@ fn verify(fields: &Fields<'_>) -> Option<Verify> {
 
 fn output(fields: &Fields<'_>) -> Output {
     const PARSE: [(&str, Parse); 2] = [("lines", Parse::Lines), ("json", Parse::Json)];
-    Output { schema: fields.text("schema"), parse: fields.word("parse", &PARSE).map(|word| word.value) }
+    Output { schema: fields.text("schema"), parse: fields.word("parse", &PARSE).map(|word| word.value), file: None }
 }
 
 fn merge(fields: &Fields<'_>) -> Merge {

@@ -37,6 +37,7 @@ fn workflow(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Workflow {
         description: file.string("description"),
         inputs: file.map("inputs").map(|(name, node)| (name.clone(), input(&Fields::new(source, node, &keys::INPUT)))).collect(),
         env: file.templates("env"),
+        secrets: file.texts("secrets"),
         budget: budget(file),
         models: file.map("models").map(|(name, node)| (name.clone(), model(&Fields::new(source, node, &keys::MODEL)))).collect(),
         defaults: file.object("defaults", &keys::DEFAULTS).map(|fields| defaults(&fields)).unwrap_or_default(),
@@ -48,6 +49,8 @@ fn workflow(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Workflow {
         skills: file.texts("skills"),
         steps: decode_steps::steps(file, found),
         outputs: file.templates("outputs"),
+        on_failure: Vec::new(),
+        finally: Vec::new(),
     }
 }
 
@@ -97,7 +100,9 @@ fn defaults(fields: &Fields<'_>) -> Defaults {
     Defaults {
         model: fields.text("model"),
         timeout: fields.duration("timeout").map(|duration| duration.value),
+        idle_timeout: fields.duration("idle_timeout").map(|duration| duration.value),
         retry: retry(fields),
+        workspace: None,
         max_parallel: fields.whole("max_parallel"),
     }
 }
@@ -133,6 +138,10 @@ fn agent(fields: &Fields<'_>) -> Agent {
         budget: budget(fields),
         max_turns: fields.whole("max_turns"),
         timeout: fields.duration("timeout").map(|duration| duration.value),
+        idle_timeout: fields.duration("idle_timeout").map(|duration| duration.value),
+        cwd: None,
+        max_depth: None,
+        max_parallel: None,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Workflow {
     pub inputs: Entries<Input>,
     /// For every command and shell tool.
     pub env: Entries<Spanned<String>>,
+    /// Names of environment variables whose values are never written anywhere.
+    pub secrets: Vec<Spanned<String>>,
     /// For the whole run.
     pub budget: Option<Spanned<Budget>>,
     /// Aliases.
@@ -41,6 +43,10 @@ pub struct Workflow {
     pub steps: Vec<Step>,
     /// Name to template.
     pub outputs: Entries<Spanned<String>>,
+    /// Steps that run after a run that failed.
+    pub on_failure: Vec<Step>,
+    /// Steps that run at the end of every run.
+    pub finally: Vec<Step>,
 }
 
 /// One input: JSON Schema words with JSON Schema meaning.
@@ -118,8 +124,12 @@ pub struct Defaults {
     pub model: Option<Spanned<String>>,
     /// For every step.
     pub timeout: Option<Duration>,
+    /// For every agent: the longest time without a sign of life.
+    pub idle_timeout: Option<Duration>,
     /// For every step.
     pub retry: Option<Retry>,
+    /// For every step that may have one.
+    pub workspace: Option<Spanned<Workspace>>,
     /// Agents at work at the same time.
     pub max_parallel: Option<Spanned<u32>>,
 }
@@ -153,6 +163,14 @@ pub struct Agent {
     pub max_turns: Option<Spanned<u32>>,
     /// Wall time of one session.
     pub timeout: Option<Duration>,
+    /// The longest time without a sign of life: a byte of a reply, output of a tool.
+    pub idle_timeout: Option<Duration>,
+    /// A folder inside the workspace where it starts, a template.
+    pub cwd: Option<Spanned<String>>,
+    /// How deep sub-agents may start sub-agents; 1 where they may not.
+    pub max_depth: Option<Spanned<u32>>,
+    /// Sub-agents of one session at work at the same time.
+    pub max_parallel: Option<Spanned<u32>>,
 }
 
 /// Text that stands in the file, or the name of a file that holds it.
@@ -235,6 +253,10 @@ pub struct Step {
     pub condition: Option<Spanned<String>>,
     /// One node per item.
     pub for_each: Option<ForEach>,
+    /// One node per combination.
+    pub matrix: Option<Matrix>,
+    /// When a recorded result stands for the work.
+    pub cache: Option<Cache>,
     /// Where it works.
     pub workspace: Option<Spanned<Workspace>>,
     /// A folder inside the workspace, a template.
@@ -249,6 +271,8 @@ pub struct Step {
     pub budget: Option<Spanned<Budget>>,
     /// A timeout is a failure.
     pub timeout: Option<Duration>,
+    /// The longest time without a sign of life.
+    pub idle_timeout: Option<Duration>,
     /// For transient errors.
     pub retry: Option<Retry>,
     /// Whether its failure is readable data that counts as success.
@@ -282,6 +306,19 @@ pub enum Verb {
     },
     /// Joins the work of many.
     Merge(Box<Merge>),
+    /// Another workflow as a child of this run.
+    Workflow {
+        /// Its name.
+        workflow: Spanned<String>,
+        /// Its inputs: a literal, or a template.
+        with: Entries<Spanned<Value>>,
+    },
+    /// Keeps one of several candidates.
+    Select(Box<Select>),
+    /// Waits for a person.
+    Approve(Box<Approve>),
+    /// A body of steps, again and again.
+    Loop(Box<Loop>),
 }
 
 /// One need.
@@ -322,6 +359,44 @@ pub struct ForEach {
     pub fail_fast: bool,
     /// What the step needs of its items.
     pub join: Join,
+    /// What the failure of one item means for the others.
+    pub on_item_failure: OnItemFailure,
+}
+
+/// What the failure of an item means for the rest.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum OnItemFailure {
+    /// Nothing: the others go on.
+    #[default]
+    Continue,
+    /// No other item begins; those that have begun go on.
+    Stop,
+    /// It is tried once more by this agent.
+    RetryWith(Spanned<String>),
+}
+
+/// `matrix:`; every combination of its axes is an item.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    /// Name to a literal list, or to a whole-value template that gives one.
+    pub axes: Entries<Spanned<Value>>,
+    /// Combinations that are left out: each a map of axes to values, those of all that match.
+    pub exclude: Vec<Spanned<Value>>,
+    /// A number, or a template that gives one.
+    pub max_parallel: Option<Spanned<Value>>,
+    /// Whether the first failure stops the rest.
+    pub fail_fast: bool,
+    /// What the step needs of its combinations.
+    pub join: Join,
+}
+
+/// `cache:`.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    /// Templates that make the key, besides prompt, model, agent and skills.
+    pub key: Vec<Spanned<String>>,
+    /// Globs of files whose content makes the key, templates.
+    pub inputs: Vec<Spanned<String>>,
 }
 
 /// What a `for_each` needs of its items.
@@ -339,8 +414,30 @@ pub enum Join {
 pub struct Workspace {
     /// Which kind.
     pub kind: WorkspaceKind,
+    /// What it starts from.
+    pub base: Base,
     /// Commands that prepare it, templates.
     pub setup: Vec<Spanned<String>>,
+    /// Globs of ignored files of the user's checkout that are copied in.
+    pub copy: Vec<Spanned<String>>,
+    /// Globs of ignored files and folders of the user's checkout that are linked in.
+    pub link: Vec<Spanned<String>>,
+    /// Globs of the only files that are checked out; empty: all.
+    pub sparse: Vec<Spanned<String>>,
+    /// Name to template, for what runs in it.
+    pub env: Entries<Spanned<String>>,
+}
+
+/// What a workspace starts from, where nothing that the step needs has written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Base {
+    /// The commit that the run began at.
+    #[default]
+    Head,
+    /// That, with what the user's checkout has besides: changed and new files.
+    Dirty,
+    /// A branch, tag or commit.
+    Ref(Spanned<String>),
 }
 
 /// Where a step works.
@@ -380,6 +477,8 @@ pub struct Output {
     pub schema: Option<Spanned<String>>,
     /// How a command's stdout becomes `output`.
     pub parse: Option<Parse>,
+    /// The name of the file among the run's artefacts that keeps it.
+    pub file: Option<Spanned<String>>,
 }
 
 /// How a command's output is read.
@@ -442,4 +541,88 @@ pub enum ConflictThen {
     Eject,
     /// The step fails.
     Fail,
+}
+
+/// `select:`.
+#[derive(Debug, Clone)]
+pub struct Select {
+    /// The step whose items are the candidates, or the steps that are.
+    pub from: Vec<Spanned<String>>,
+    /// Commands that a candidate must pass in its own tree, templates.
+    pub gates: Vec<Spanned<String>>,
+    /// Who chooses among those that passed.
+    pub judge: Option<Judge>,
+    /// What decides where the votes do not.
+    pub tie: Tie,
+    /// How long the refs of the others are kept; absent: as those of all work.
+    pub keep_losers: Option<Duration>,
+}
+
+/// `select.judge`.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    /// The agent.
+    pub agent: Spanned<String>,
+    /// Sessions that each vote once.
+    pub votes: u32,
+    /// Whether candidates go by letters, in another order for each vote.
+    pub blind: bool,
+    /// What it is told to look at.
+    pub rubric: Option<Spanned<Text>>,
+    /// What it scores, by name.
+    pub criteria: Vec<Spanned<String>>,
+}
+
+/// What decides between candidates with the same votes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tie {
+    /// The fewest changed lines.
+    #[default]
+    SmallestDiff,
+    /// The first in the order of the file or the items.
+    First,
+    /// The step fails.
+    Fail,
+}
+
+/// `approve:`.
+#[derive(Debug, Clone)]
+pub struct Approve {
+    /// What is asked, a template.
+    pub message: Spanned<String>,
+    /// What is shown besides.
+    pub show: Option<Show>,
+    /// How long it waits.
+    pub timeout: Option<Spanned<Duration>>,
+    /// What the end of that time means.
+    pub on_timeout: Option<OnTimeout>,
+}
+
+/// What an `approve` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// The changes since the run's base.
+    Diff,
+    /// The files that changed, with counts of lines.
+    Stat,
+}
+
+/// What the end of an `approve`'s time means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// As if approved.
+    Approve,
+    /// As if rejected.
+    Reject,
+}
+
+/// `loop:` with its `steps:`.
+#[derive(Debug, Clone)]
+pub struct Loop {
+    /// An expression over the last iteration.
+    pub until: Spanned<String>,
+    /// A loop that has not come to its end by then has failed.
+    pub max: Spanned<u32>,
+    /// The body.
+    pub steps: Vec<Step>,
 }

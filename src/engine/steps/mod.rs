@@ -85,6 +85,7 @@ async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
         Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
         Work::Run { command } => command::run(task, step, &command.value).await,
         Work::Merge(spec) => merge::run(task, step, spec).await,
+        Work::Select(_) | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "not built").into()),
     }
 }
 

@@ -50,7 +50,7 @@ impl Workplace {
 pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, Trouble> {
     let env = environment(task, step)?;
     let scope = scope(task, step)?;
-    if step.workspace == WorkspaceKind::None {
+    if step.workspace.kind == WorkspaceKind::None {
         return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None });
     }
     let base = match &task.state.workspace {
@@ -91,7 +91,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         };
         task.record(event).await?;
     }
-    if let (Some(view), true) = (&coming, step.cwd.is_some() || !step.setup.is_empty()) {
+    if let (Some(view), true) = (&coming, step.cwd.is_some() || !step.workspace.setup.is_empty()) {
         view.clone().await?;
     }
     let cwd = match &step.cwd {
@@ -112,10 +112,10 @@ fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
 
 /// Runs the setup commands, once an attempt.
 async fn prepare(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<(), Trouble> {
-    if step.setup.is_empty() || task.state.conversation.brief().is_some() {
+    if step.workspace.setup.is_empty() || task.state.conversation.brief().is_some() {
         return Ok(());
     }
-    let commands = step.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
+    let commands = step.workspace.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
     let checked = super::command::check(task, &commands, &place.root, &place.env).await?;
     if checked.passed { Ok(()) } else { Err(Failure::new(FailureKind::Isolation, format!("the workspace's setup failed: {}", checked.tail)).into()) }
 }
