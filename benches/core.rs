@@ -116,9 +116,9 @@ fn compile(yaml: &str) -> Arc<Plan> {
 fn fan(size: usize, narrow: Option<u32>) -> (Arc<Plan>, RunState, Live) {
     let plan = compile("version: 1\nname: fan\nsteps:\n  work:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n");
     let step = StepId::from("work");
-    let items = (0..size).map(|n| Item { key: n.to_string(), value: json!(n), needs: Vec::new() }).collect();
+    let items = (0..size).map(|n| Item { key: n.to_string(), value: json!(n), matrix: serde_json::Map::new(), needs: Vec::new() }).collect();
     let mut log = Log::new(&plan);
-    log.tell(Event::ItemsAdded { step: step.clone(), items, by: NodeId::step(&step), max_parallel: narrow });
+    log.tell(Event::ItemsAdded { step: NodeId::step(&step), items, by: NodeId::step(&step), max_parallel: narrow });
     let mut live = Live::default();
     let begun = decide(&plan, &log.state, &live);
     for command in begun {
@@ -150,9 +150,9 @@ fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
     let plan = compile("version: 1\nname: log\ndefaults: { max_parallel: 128 }\nsteps:\n  work:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n");
     let step = StepId::from("work");
     let nodes: Vec<NodeId> = (0..AGENTS).map(|n| NodeId::item(&step, &n.to_string())).collect();
-    let items = (0..AGENTS).map(|n| Item { key: n.to_string(), value: json!(n), needs: Vec::new() }).collect();
+    let items = (0..AGENTS).map(|n| Item { key: n.to_string(), value: json!(n), matrix: serde_json::Map::new(), needs: Vec::new() }).collect();
     let mut log = Log::new(&plan);
-    log.tell(Event::ItemsAdded { step: step.clone(), items, by: NodeId::step(&step), max_parallel: None });
+    log.tell(Event::ItemsAdded { step: NodeId::step(&step), items, by: NodeId::step(&step), max_parallel: None });
     for node in &nodes {
         log.tell(Event::StepStarted { node: node.clone(), attempt: 1 });
         log.tell(Event::AgentBriefed { node: node.clone(), brief: brief() });

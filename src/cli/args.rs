@@ -28,6 +28,8 @@ pub(super) enum Command {
     Resume(Resume),
     /// Check a workflow file without running it
     Validate(Validate),
+    /// Show what a run would do and the most that it could cost, without beginning it
+    Plan(Plan),
     /// Draw a workflow's graph
     Graph(Graph),
     /// List the workflows, agents, skills and hooks found here, and what hides what
@@ -135,6 +137,25 @@ pub(super) enum Format {
     Human,
     /// For programs
     Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: spinney plan feature --input goal=\"Add a --json flag\" --stub stub.yaml")]
+pub(super) struct Plan {
+    /// A workflow by name, or a path ending in .yaml
+    pub(super) workflow: String,
+    /// An input of the workflow; again for each
+    #[arg(short, long = "input", value_name = "NAME=VALUE")]
+    pub(super) inputs: Vec<String>,
+    /// A model for whoever names none, or for one alias of the workflow
+    #[arg(short, long = "model", value_name = "[ALIAS=]PROVIDER/MODEL")]
+    pub(super) models: Vec<String>,
+    /// Simulate the whole run: each step gives what this file says, or something of the right shape (see docs/plan.md)
+    #[arg(long, value_name = "FILE")]
+    pub(super) stub: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod graph;
 mod init;
 mod land;
 mod list;
+mod plan;
 mod report;
 mod run;
 mod runs;
@@ -47,6 +48,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Run(args) => run::run(&args, &mut context),
         Command::Resume(args) => run::resume(&args, &mut context),
         Command::Validate(args) => validate::run(&args, &mut context),
+        Command::Plan(args) => plan::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),
         Command::Runs(args) => runs::run(&args, &mut context),

@@ -180,9 +180,9 @@ impl Report {
             Event::RunStarted(started) => self.started = Some(started.clone()),
             Event::RunResumed { .. } => self.resumed += 1,
             Event::ItemsAdded { step, items, .. } => {
-                self.touch(&NodeId::step(step), record.at).began.get_or_insert(record.at);
+                self.touch(step, record.at).began.get_or_insert(record.at);
                 for item in items {
-                    self.touch(&NodeId::item(step, &item.key), record.at);
+                    self.touch(&step.with_item(&item.key), record.at);
                 }
             }
             Event::LimitReached { limit } => self.limit = Some(*limit),
@@ -208,6 +208,7 @@ impl Report {
                 self.touch(node, record.at).fold(record);
             }
             Event::ConditionEvaluated { node, .. }
+            | Event::FrameOpened { node, .. }
             | Event::StepStarted { node, .. }
             | Event::WorkspaceMade { node, .. }
             | Event::AgentBriefed { node, .. }
@@ -278,6 +279,7 @@ impl Node {
             }
             Event::TimerFired { .. }
             | Event::ConditionEvaluated { .. }
+            | Event::FrameOpened { .. }
             | Event::AgentBriefed { .. }
             | Event::MessageAdded { .. }
             | Event::ToolStarted { .. }

@@ -134,7 +134,7 @@ pub(super) fn scripted(name: &str, text: String) -> Result<Models, Failed> {
     Ok(Models::scripted(Arc::new(script), text))
 }
 
-fn endpoints(context: &Context) -> Endpoints {
+pub(super) fn endpoints(context: &Context) -> Endpoints {
     Endpoints::from_env(&|name| context.settings.environment.get(name).cloned())
 }
 
@@ -182,7 +182,7 @@ pub(super) fn compile(project: &Project, name: &str, models: &Models, context: &
     Ok(Arc::new(plan))
 }
 
-fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>, Failed> {
+pub(super) fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>, Failed> {
     let mut inputs = Map::new();
     for word in words {
         let Some((name, text)) = word.split_once('=') else {

@@ -36,10 +36,11 @@ impl Screen {
         match event {
             Event::RunResumed { .. } => Some(("run".to_owned(), "resumed".to_owned(), Tone::Plain)),
             Event::ItemsAdded { step, items, by, .. } => {
-                let by = if by.step == *step { String::new() } else { " by the orchestrator".to_owned() };
+                let by = if by == step { String::new() } else { " by the orchestrator".to_owned() };
                 let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
                 Some((step.to_string(), format!("{} {}{by}: {}", items.len(), plural(items.len(), "item"), line(&keys.join(", "), 100)), Tone::Plain))
             }
+            Event::FrameOpened { node, round, .. } => of(node, format!("round {round}"), Tone::Dim),
             Event::StepStarted { node, attempt } => {
                 of(node, if *attempt > 1 { format!("started, attempt {attempt}") } else { "started".to_owned() }, Tone::Dim)
             }
@@ -143,7 +144,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
             merge_report(&mut text, &step.id.0, node);
         }
     }
-    if let Some(words) = state.watch().last_words().filter(|words| !words.trim().is_empty()) {
+    if let Some(words) = state.frame(&[]).and_then(|frame| frame.watch.last_words()).filter(|words| !words.trim().is_empty()) {
         let _ = writeln!(text, "\nThe orchestrator's summary\n  {}", block(words.trim()).replace('\n', "\n  "));
     }
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
@@ -237,6 +238,7 @@ pub(super) fn skip_word(cause: &SkipCause) -> String {
         SkipCause::Condition => "its `if` is false".to_owned(),
         SkipCause::Upstream(node) => format!("because of how {node} ended"),
         SkipCause::Stopped => "stopped".to_owned(),
+        SkipCause::Sibling(node) => format!("because {node} failed"),
         SkipCause::RunEnding => "the run was ending".to_owned(),
     }
 }

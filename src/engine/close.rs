@@ -1,26 +1,25 @@
 //! The end of a run: its outputs, the joined commit of its sinks, its branch.
-use super::steps::{self, Services, VIEW_PREFIX};
+use super::{
+    frames,
+    steps::{self, Services, VIEW_PREFIX},
+};
 use crate::{
     agent::out_of_budget,
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, StepId, Success},
     git::{self, Content, Expected},
     journal::{Branch, NodeState, Recorder, RunState},
-    merge,
-    prompts::{self, Scope},
-    tasks, trace,
+    merge, tasks, trace,
     workflow::OnExceed,
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 /// The end of one run, with all it needs to know.
 pub(super) struct Close {
-    services: Arc<Services>,
     recorder: Recorder,
     run: RunStarted,
     failure: Option<Failure>,
-    outputs: Vec<(String, String)>,
-    scope: Scope,
+    output: Result<Value, Failure>,
     tips: Vec<CommitId>,
     branch: Option<Branch>,
     worktrees: Vec<(String, CommitId, CommitId)>,
@@ -46,20 +45,31 @@ pub(super) fn no_run() -> RunStarted {
 }
 
 impl Close {
-    pub(super) fn new(state: &RunState, tips: Vec<CommitId>, services: &Arc<Services>, recorder: &Recorder) -> Close {
-        let plan = state.plan();
-        let outputs: Vec<(String, String)> = plan.outputs.iter().map(|(name, text)| (name.clone(), text.value.clone())).collect();
-        let steps = outputs.iter().flat_map(|(_, text)| super::scope::read_by(text)).collect();
+    pub(super) fn new(state: &RunState, tips: Vec<CommitId>, recorder: &Recorder) -> Close {
+        let failure = frames::failure(state, &[]).or_else(|| stopped(state));
+        let output = match (&failure, state.frame(&[])) {
+            (None, Some(frame)) => frames::outputs(state, &[], frame),
+            (Some(_), _) | (_, None) => Ok(Value::Null),
+        };
         Close {
-            services: services.clone(),
             recorder: recorder.clone(),
             run: state.started().cloned().unwrap_or_else(no_run),
-            failure: failure(state),
-            scope: super::scope::scope(state, &node(), &steps),
-            outputs,
+            failure,
+            output,
             tips,
             branch: state.branch().cloned(),
             worktrees: captured(state),
+        }
+    }
+
+    /// Says how the run ends, without its commit.
+    ///
+    /// # Errors
+    /// A failure of the outputs.
+    pub(super) fn result(self) -> Result<Outcome, Failure> {
+        match self.failure {
+            Some(failure) => Ok(Outcome::Failed(failure)),
+            None => Ok(Outcome::Succeeded(Success { output: self.output?, commit: None })),
         }
     }
 
@@ -67,35 +77,23 @@ impl Close {
     ///
     /// # Errors
     /// A failure of the end itself.
-    pub(super) async fn run(self) -> Result<Outcome, Failure> {
+    pub(super) async fn run(self, services: &Services) -> Result<Outcome, Failure> {
         if let Some(failure) = self.failure {
             return Ok(Outcome::Failed(failure));
         }
-        let commit = self.commit().await?;
+        let joined = join(services, self.run.base.clone(), self.tips.clone()).await?;
+        let commit = (joined != self.run.base).then_some(joined);
         if let Some(commit) = &commit {
-            self.make_branch(commit).await?;
+            self.make_branch(services, commit).await?;
         }
-        let mut output = Map::new();
-        for (name, text) in &self.outputs {
-            let value = prompts::evaluate(text, &self.scope).map_err(|error| Failure::new(FailureKind::Template, format!("output `{name}`: {error}")))?;
-            output.insert(name.clone(), value);
-        }
-        self.clear_away().await;
-        Ok(Outcome::Succeeded(Success { output: Value::Object(output), commit }))
-    }
-
-    /// Returns the joined commit of the sinks; `None` where nothing differs from the base.
-    async fn commit(&self) -> Result<Option<CommitId>, Failure> {
-        let (repo, base, tips) = (self.services.repo.clone(), self.run.base.clone(), self.tips.clone());
-        let joined = tasks::blocking(move || merge::join(&repo, &base, &tips)).await.map_err(Failure::from)?;
-        let commit = joined
-            .map_err(|error| Failure::new(FailureKind::Merge, format!("join the results of the last steps: {error}")).hint("join them with a `merge` step"))?;
-        Ok((commit != self.run.base).then_some(commit))
+        let output = self.output.clone()?;
+        self.clear_away(services).await;
+        Ok(Outcome::Succeeded(Success { output, commit }))
     }
 
     /// Removes the worktrees whose every file is in a commit that a ref keeps, and the views. What is not captured stays.
-    async fn clear_away(&self) {
-        let (workspaces, worktrees) = (self.services.workspaces.clone(), self.worktrees.clone());
+    async fn clear_away(&self, services: &Services) {
+        let (workspaces, worktrees) = (services.workspaces.clone(), self.worktrees.clone());
         let cleared = tasks::blocking(move || {
             // Only those that are there: opening would make again what was removed by a process that died then.
             let there = workspaces.slugs().unwrap_or_default();
@@ -116,7 +114,7 @@ impl Close {
         }
     }
 
-    async fn make_branch(&self, commit: &CommitId) -> Result<(), Failure> {
+    async fn make_branch(&self, services: &Services, commit: &CommitId) -> Result<(), Failure> {
         let name = match &self.branch {
             Some(branch) => branch.name.clone(),
             None => git::branch_of(&self.run.run),
@@ -125,7 +123,7 @@ impl Close {
             let intent = Event::BranchIntended { name: name.clone(), commit: commit.clone() };
             self.recorder.record(intent).await.map_err(|_| Failure::new(FailureKind::Cancelled, "the run is over"))?;
         }
-        let (repo, target, wanted) = (self.services.repo.clone(), name.clone(), commit.clone());
+        let (repo, target, wanted) = (services.repo.clone(), name.clone(), commit.clone());
         let made = tasks::blocking(move || {
             // A branch that stands where it was intended was made by a process that died before it could say so.
             if repo.ref_at(&target)?.as_ref() == Some(&wanted) { Ok(()) } else { repo.set_ref(&target, &wanted, Expected::Absent) }
@@ -139,6 +137,21 @@ impl Close {
     }
 }
 
+/// Joins the work of steps into one commit.
+///
+/// # Errors
+/// Where they conflict.
+pub(super) async fn join(services: &Services, base: CommitId, tips: Vec<CommitId>) -> Result<CommitId, Failure> {
+    match tips.as_slice() {
+        [] => return Ok(base),
+        [tip] => return Ok(tip.clone()),
+        [_, _, ..] => {}
+    }
+    let repo = services.repo.clone();
+    let joined = tasks::blocking(move || merge::join(&repo, &base, &tips)).await.map_err(Failure::from)?;
+    joined.map_err(|error| Failure::new(FailureKind::Merge, format!("join the results of the last steps: {error}")).hint("join them with a `merge` step"))
+}
+
 /// Returns the worktrees of nodes whose work was captured: name, base and commit.
 fn captured(state: &RunState) -> Vec<(String, CommitId, CommitId)> {
     let one = |(id, node): (&NodeId, &NodeState)| {
@@ -147,18 +160,6 @@ fn captured(state: &RunState) -> Vec<(String, CommitId, CommitId)> {
         Some((steps::slug(id, node.attempts), workspace.base.clone(), commit))
     };
     state.nodes().into_iter().filter_map(one).collect()
-}
-
-/// Returns why a run whose steps have all ended did not succeed.
-fn failure(state: &RunState) -> Option<Failure> {
-    let plan = state.plan();
-    let failed = plan.order().iter().find_map(|id| {
-        let failure = state.outcome(&NodeId::step(id)).and_then(Outcome::failure)?;
-        plan.step(id).filter(|step| !step.allow_failure).map(|_| (id, failure))
-    });
-    failed
-        .map(|(id, failure)| Failure { message: format!("step `{id}`: {}", failure.message), output: Value::Null, ..failure.clone() })
-        .or_else(|| stopped(state))
 }
 
 /// A run that was to stop at its budget did not succeed, whatever its steps made of it.

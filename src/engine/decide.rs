@@ -2,13 +2,14 @@
 //!
 //! It looks at the frontier that the fold keeps and at what is live, never at the whole graph; its cost is that of what
 //! it commands.
+use super::frames::{self, Stage};
 use crate::{
-    event::{NodeId, SkipCause, StepId},
+    event::{NodeId, SkipCause},
     journal::{RunState, Todo},
-    plan::{Plan, Work},
+    plan::{Plan, PlannedStep, Work},
     workflow::{OnExceed, Wake},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the loop is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +31,25 @@ pub enum Command {
         /// The node.
         node: NodeId,
     },
-    /// Work out the items of a `for_each`.
+    /// Work out the items of a step.
     Expand {
-        /// The step.
-        step: StepId,
+        /// The step's node.
+        step: NodeId,
     },
     /// Make one result of a step's items.
     Join {
-        /// The step.
-        step: StepId,
+        /// The step's node.
+        step: NodeId,
+    },
+    /// Go on with a node whose inner steps have all ended.
+    Turn {
+        /// The node.
+        node: NodeId,
+    },
+    /// Begin an ending of a workflow.
+    Ending {
+        /// Its node.
+        node: NodeId,
     },
     /// Record that a node will not start.
     Skip {
@@ -47,8 +58,17 @@ pub enum Command {
         /// Why.
         cause: SkipCause,
     },
-    /// Tell the orchestrator what changed.
+    /// Stop a node that has begun.
+    Stop {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        cause: SkipCause,
+    },
+    /// Tell an orchestrator what changed.
     Wake {
+        /// Its node.
+        node: NodeId,
         /// Why, where it is not for what is noted already.
         idle: bool,
     },
@@ -56,13 +76,35 @@ pub enum Command {
     Close,
 }
 
+impl Command {
+    fn node(&self) -> Option<&NodeId> {
+        match self {
+            Command::Start { node, .. }
+            | Command::Continue { node }
+            | Command::Evaluate { node }
+            | Command::Expand { step: node }
+            | Command::Join { step: node }
+            | Command::Turn { node }
+            | Command::Ending { node }
+            | Command::Skip { node, .. }
+            | Command::Stop { node, .. }
+            | Command::Wake { node, .. } => Some(node),
+            Command::Close => None,
+        }
+    }
+}
+
 /// What this process is doing, which no journal can know.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
-    /// Nodes with a worker, the orchestrator's among them.
+    /// Nodes with a worker, orchestrators among them.
     pub nodes: BTreeSet<NodeId>,
+    /// Nodes whose frame is being joined.
+    pub turning: BTreeSet<NodeId>,
     /// Nodes that wait for a person in this process.
     pub parked: BTreeSet<NodeId>,
+    /// Nodes that are being stopped, with all that is inside them.
+    pub halted: BTreeSet<NodeId>,
     /// Whether the run is being closed.
     pub closing: bool,
     /// Whether nothing new may begin: the process is to end.
@@ -74,78 +116,123 @@ pub fn decide(plan: &Plan, state: &RunState, live: &Live) -> Vec<Command> {
     if live.stopping || live.closing || state.finished().is_some() || state.started().is_none() {
         return Vec::new();
     }
-    let mut commands = settle(state);
+    let mut commands = settle(state, live);
     start(plan, state, live, &mut commands);
-    orchestrate(plan, state, live, &mut commands);
-    let resting = plan.orchestrator.as_ref().is_none_or(|_| state.watch().is_broken() || (state.watch().is_closed() && !state.watch().is_awake()));
-    if state.open_steps() == 0 && resting {
-        commands.push(Command::Close);
+    orchestrate(state, live, &mut commands);
+    if state.open_steps() == 0 {
+        match frames::stage(state, &[]) {
+            Stage::Working => {}
+            Stage::Ending(node) => commands.extend((!live.turning.contains(&node)).then_some(Command::Ending { node })),
+            Stage::Over => commands.push(Command::Close),
+        }
+    }
+    if !live.halted.is_empty() {
+        let halted = |node: &NodeId| live.halted.iter().any(|owner| node == owner || node.is_inside(owner));
+        commands.retain(|command| !command.node().is_some_and(halted));
     }
     commands
 }
 
 /// What needs no slot.
-fn settle(state: &RunState) -> Vec<Command> {
+fn settle(state: &RunState, live: &Live) -> Vec<Command> {
     let command = |(node, todo): (&NodeId, &Todo)| match todo {
         Todo::Evaluate => Some(Command::Evaluate { node: node.clone() }),
-        Todo::Expand => Some(Command::Expand { step: node.step.clone() }),
-        Todo::Join => state.may_join(&node.step).then(|| Command::Join { step: node.step.clone() }),
+        Todo::Expand => Some(Command::Expand { step: node.clone() }),
+        Todo::Join => state.may_join(node).then(|| Command::Join { step: node.clone() }),
         Todo::Skip(cause) => Some(Command::Skip { node: node.clone(), cause: cause.clone() }),
+        Todo::Turn => {
+            let (within, _) = state.inner(node)?;
+            match frames::stage(state, &within) {
+                Stage::Ending(ending) => (!live.turning.contains(&ending)).then_some(Command::Ending { node: ending }),
+                Stage::Over => (!live.turning.contains(node)).then(|| Command::Turn { node: node.clone() }),
+                Stage::Working => None,
+            }
+        }
     };
-    state.todo().iter().filter_map(command).collect()
+    let stop = |(node, by): (&NodeId, &NodeId)| Command::Stop { node: node.clone(), cause: SkipCause::Sibling(by.clone()) };
+    state.todo().iter().filter_map(command).chain(state.doomed().iter().map(stop)).collect()
 }
 
-/// What takes a slot. A limit queues, it never refuses.
+/// What begins or goes on. A limit queues, it never refuses.
 fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>) {
-    let orchestrator = plan.orchestrator.as_ref().map(|spec| &spec.node);
-    let busy = live.nodes.iter().filter(|node| Some(*node) != orchestrator).count();
+    let working = |node: &&NodeId| !state.is_orchestrator(node);
+    let takes_a_place = |node: &NodeId| state.step(node).is_none_or(PlannedStep::takes_a_place);
+    let busy = live.nodes.iter().filter(|node| working(node) && takes_a_place(node)).count();
     let mut room = plan.max_parallel.saturating_sub(busy);
-    let parked = live.parked.iter().filter(|node| Some(*node) != orchestrator).count();
-    if state.running().len() > busy + parked {
-        for node in state.running().iter().filter(|node| !live.nodes.contains(node) && !live.parked.contains(node)).take(room) {
+    let known = live.nodes.iter().chain(&live.parked).filter(working).count();
+    if state.running().len() > known {
+        for node in state.running().iter().filter(|node| !live.nodes.contains(node) && !live.parked.contains(node)) {
+            let takes = takes_a_place(node);
+            if takes && room == 0 {
+                continue;
+            }
+            room -= usize::from(takes);
             commands.push(Command::Continue { node: node.clone() });
-            room -= 1;
         }
     }
+    begin(plan, state, state.ready_after(None), &mut room, commands, |after| Box::new(state.ready_after(Some(after))));
+    begin(plan, state, state.free_after(None), &mut { usize::MAX }, commands, |after| Box::new(state.free_after(Some(after))));
+}
+
+fn begin<'a>(
+    plan: &Plan,
+    state: &'a RunState,
+    all: impl Iterator<Item = &'a NodeId> + 'a,
+    room: &mut usize,
+    commands: &mut Vec<Command>,
+    behind: impl Fn(&NodeId) -> Box<dyn Iterator<Item = &'a NodeId> + 'a>,
+) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
     let stops = plan.on_exceed == OnExceed::Stop;
-    let mut begun: std::collections::BTreeMap<&StepId, u32> = std::collections::BTreeMap::new();
-    let mut rest = state.ready_from(0);
+    let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let mut rest: Box<dyn Iterator<Item = &NodeId>> = Box::new(all);
     while let Some(node) = rest.next() {
-        let is_agent = || plan.step(&node.step).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
-        if limited && (stops || is_agent()) {
+        let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
+        if limited && (stops && !frames::is_of_an_ending(node) || is_agent()) {
             commands.push(Command::Skip { node: node.clone(), cause: SkipCause::RunEnding });
             continue;
         }
-        if room == 0 {
+        if *room == 0 {
             break;
         }
-        let fan = state.fan(&node.step).filter(|_| node.item.is_some());
-        let begun = begun.entry(&node.step).or_default();
-        if fan.is_some_and(|fan| fan.max_parallel.is_some_and(|most| fan.running + *begun >= most)) {
-            // None of its other items may begin either, however many there are.
-            rest = state.ready_from(state.place(node) + 1);
-            continue;
+        if node.item.is_some()
+            && let Some(most) = state.fan(&node.whole()).and_then(|fan| Some(fan.max_parallel?.saturating_sub(fan.running)))
+        {
+            let begun = begun.entry(node.whole()).or_default();
+            if *begun >= most {
+                // None of its other items may begin either, however many there are.
+                rest = behind(node);
+                continue;
+            }
+            *begun += 1;
         }
-        *begun += 1;
-        room -= 1;
+        *room -= 1;
         commands.push(Command::Start { node: node.clone(), attempt: state.node(node).map_or(0, |state| state.attempts) + 1 });
     }
 }
 
-fn orchestrate(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>) {
-    let Some(spec) = &plan.orchestrator else { return };
-    let watch = state.watch();
-    if watch.is_broken() || live.nodes.contains(&spec.node) || live.parked.contains(&spec.node) {
-        return;
-    }
-    if watch.is_awake() {
-        commands.push(Command::Continue { node: spec.node.clone() });
-    } else if !watch.reasons().is_empty() || (state.open_steps() == 0 && !watch.is_closed()) {
-        commands.push(Command::Wake { idle: false });
-    } else if commands.is_empty() && live.nodes.is_empty() && state.open_steps() > 0 && !watch.knows_idle() && spec.wake.contains(&Wake::Idle) {
-        commands.push(Command::Wake { idle: true });
+fn orchestrate(state: &RunState, live: &Live, commands: &mut Vec<Command>) {
+    for within in state.watched() {
+        let Some(frame) = state.frame(within) else { continue };
+        let (Some(spec), watch) = (&frame.plan.orchestrator, &frame.watch) else { continue };
+        let node = NodeId::inside(within, &spec.node.step);
+        if watch.is_broken() || live.nodes.contains(&node) || live.parked.contains(&node) {
+            continue;
+        }
+        if watch.is_awake() {
+            commands.push(Command::Continue { node });
+        } else if !watch.reasons().is_empty() || (frame.open_steps == 0 && !watch.is_closed()) {
+            commands.push(Command::Wake { node, idle: false });
+        } else if commands.is_empty()
+            && live.nodes.is_empty()
+            && live.turning.is_empty()
+            && frame.open_steps > 0
+            && !watch.knows_idle()
+            && spec.wake.contains(&Wake::Idle)
+        {
+            commands.push(Command::Wake { node, idle: true });
+        }
     }
 }
 
@@ -154,7 +241,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
-        event::{CommitId, Event, Item, Record, RunId, RunStarted},
+        event::{CommitId, Event, Item, Record, RunId, RunStarted, StepId},
         plan::Catalog,
         source::Source,
         workflow::Workflow,
@@ -185,8 +272,8 @@ mod tests {
         let yaml =
             "version: 1\nname: w\nsteps:\n  m:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n  m0: { run: \"true\" }\n  z: { run: \"true\" }\n";
         let step = StepId::from("m");
-        let items = (0..50).map(|n| Item { key: n.to_string(), value: n.into(), needs: Vec::new() }).collect();
-        let added = Event::ItemsAdded { step: step.clone(), items, by: NodeId::step(&step), max_parallel: Some(2) };
+        let items = (0..50).map(|n| Item { key: n.to_string(), value: n.into(), matrix: serde_json::Map::new(), needs: Vec::new() }).collect();
+        let added = Event::ItemsAdded { step: NodeId::step(&step), items, by: NodeId::step(&step), max_parallel: Some(2) };
         let state = state(yaml, vec![added]);
         let begun: Vec<String> = decide(state.plan(), &state, &Live::default())
             .iter()

@@ -13,10 +13,10 @@ const OUTPUT_BYTES: usize = 2_000;
 const ITEMS: usize = 40;
 
 /// Makes the event that wakes the orchestrator, from what it has not been told yet.
-pub(super) fn woken(state: &RunState, idle: bool) -> Option<Event> {
-    let spec = state.plan().orchestrator.as_ref()?;
-    let mut reasons: Vec<String> = state.watch().reasons().iter().map(|reason| word(reason.wake).to_owned()).collect();
-    let ended = state.open_steps() == 0;
+pub(super) fn woken(state: &RunState, node: &NodeId, idle: bool) -> Option<Event> {
+    let frame = state.frame(&node.within)?;
+    let mut reasons: Vec<String> = frame.watch.reasons().iter().map(|reason| word(reason.wake).to_owned()).collect();
+    let ended = frame.open_steps == 0;
     if idle {
         reasons.push(word(Wake::Idle).to_owned());
     }
@@ -26,25 +26,25 @@ pub(super) fn woken(state: &RunState, idle: bool) -> Option<Event> {
     reasons.sort();
     reasons.dedup();
     let mut text = String::from("<digest>\n");
-    for reason in state.watch().reasons().iter().filter_map(|reason| reason.node.as_ref()).take(ITEMS) {
+    for reason in frame.watch.reasons().iter().filter_map(|reason| reason.node.as_ref()).take(ITEMS) {
         describe(&mut text, state, reason);
     }
-    let more = state.watch().reasons().len().saturating_sub(ITEMS);
+    let more = frame.watch.reasons().len().saturating_sub(ITEMS);
     if more > 0 {
         let _ = writeln!(text, "and {more} more items ended");
     }
-    overview(&mut text, state);
+    overview(&mut text, state, node);
     let question = if ended {
         "Everything has ended. Sum the run up for the people who started it: what was done, what was not, what they should look at."
     } else if idle {
         "Nothing else can run at the moment."
-    } else if state.watch().reasons().iter().any(|reason| reason.wake == Wake::Start) {
+    } else if frame.watch.reasons().iter().any(|reason| reason.wake == Wake::Start) {
         "The run begins."
     } else {
         "Something has changed. Use your tools if the work needs steering; otherwise say in a sentence that it may go on."
     };
     let _ = write!(text, "</digest>\n\n{question}");
-    Some(Event::OrchestratorWoken { node: spec.node.clone(), reasons, message: Message::user(&text) })
+    Some(Event::OrchestratorWoken { node: node.clone(), reasons, message: Message::user(&text) })
 }
 
 fn word(wake: Wake) -> &'static str {
@@ -82,11 +82,12 @@ fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn overview(text: &mut String, state: &RunState) {
-    for id in state.plan().order() {
-        let node = NodeId::step(id);
+fn overview(text: &mut String, state: &RunState, orchestrator: &NodeId) {
+    let Some(frame) = state.frame(&orchestrator.within) else { return };
+    for id in frame.plan.order() {
+        let node = orchestrator.beside(id);
         let word = state.outcome(&node).map_or("open", Outcome::word);
-        let items = state.fan(id).map(|fan| format!(", {} of {} items ended", fan.keys.len() - fan.open, fan.keys.len())).unwrap_or_default();
+        let items = state.fan(&node).map(|fan| format!(", {} of {} items ended", fan.keys.len() - fan.open, fan.keys.len())).unwrap_or_default();
         let _ = writeln!(text, "step {id}: {word}{items}");
     }
 }

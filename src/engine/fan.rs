@@ -1,37 +1,100 @@
 //! The items of a `for_each`: worked out from a template, checked, and joined into one result.
 use super::scope;
 use crate::{
-    event::{Failure, FailureKind, Item, NodeId, Outcome, SkipCause, StepId, Success},
+    event::{Failure, FailureKind, Item, NodeId, Outcome, SkipCause, Success},
     journal::RunState,
+    plan::PlannedStep,
     prompts::{self, Scope},
-    workflow::{ForEach, Join},
+    workflow::{ForEach, Join, Matrix},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No `for_each` takes more items.
 const ITEMS_MAX: usize = 100_000;
 
-/// Works out the items of a step and how many may run at the same time.
+/// Works out the items of a step and how many may run at the same time: those of its list, the combinations of its matrix,
+/// or each of the one with each of the other.
 ///
 /// # Errors
 /// A failure of the step: a template, a key that is taken, an unknown need, a cycle.
-pub(super) fn expand(for_each: &ForEach, scope: &Scope) -> Result<(Vec<Item>, Option<u32>), Failure> {
+pub(super) fn expand(step: &PlannedStep, scope: &Scope) -> Result<(Vec<Item>, Option<u32>), Failure> {
+    let listed = step.for_each.as_ref().map(|for_each| list(for_each, scope)).transpose()?;
+    let combined = step.matrix.as_ref().map(|matrix| combinations(matrix, scope)).transpose()?;
+    let items = match (listed, combined) {
+        (Some(items), None) => items,
+        (None, Some(combinations)) => {
+            combinations.into_iter().map(|matrix| Item { key: key_of(&matrix), value: Value::Null, matrix, needs: Vec::new() }).collect()
+        }
+        (Some(items), Some(combinations)) => product(&items, &combinations),
+        (None, None) => return Err(template("the step has neither items nor a matrix")),
+    };
+    if items.len() > ITEMS_MAX {
+        return Err(template(&format!("the step has {} items, more than {ITEMS_MAX}", items.len())));
+    }
+    check(&items, &BTreeSet::new()).map_err(|why| template(&why))?;
+    let written = [step.for_each.as_ref().and_then(|fan| fan.max_parallel.as_ref()), step.matrix.as_ref().and_then(|fan| fan.max_parallel.as_ref())];
+    let mut most = None;
+    for written in written.into_iter().flatten() {
+        let given = whole(&value(&written.value, scope)?).filter(|most| *most > 0);
+        let given = given.ok_or_else(|| template("`max_parallel` did not give a whole number above 0"))?;
+        most = Some(most.map_or(given, |most: u32| most.min(given)));
+    }
+    Ok((items, most))
+}
+
+fn list(for_each: &ForEach, scope: &Scope) -> Result<Vec<Item>, Failure> {
     let Value::Array(values) = value(&for_each.items.value, scope)? else {
         return Err(template("`for_each.items` did not give a list"));
     };
     if values.len() > ITEMS_MAX {
         return Err(template(&format!("`for_each.items` gave {} items, more than {ITEMS_MAX}", values.len())));
     }
-    let items = values.into_iter().enumerate().map(|(at, value)| item(for_each, scope, at, value)).collect::<Result<Vec<_>, _>>()?;
-    check(&items, &BTreeSet::new()).map_err(|why| template(&why))?;
-    let max_parallel = match &for_each.max_parallel {
-        None => None,
-        Some(most) => {
-            Some(whole(&value(&most.value, scope)?).filter(|most| *most > 0).ok_or_else(|| template("`max_parallel` did not give a whole number above 0"))?)
+    values.into_iter().enumerate().map(|(at, value)| item(for_each, scope, at, value)).collect()
+}
+
+/// Makes the product of a matrix's axes without what it excludes; the last axis changes fastest.
+fn combinations(matrix: &Matrix, scope: &Scope) -> Result<Vec<Map<String, Value>>, Failure> {
+    let mut made: Vec<Map<String, Value>> = vec![Map::new()];
+    for (name, axis) in &matrix.axes {
+        let Value::Array(values) = value(&axis.value, scope)? else {
+            return Err(template(&format!("`matrix.{}` did not give a list", name.value)));
+        };
+        if made.len().saturating_mul(values.len()) > ITEMS_MAX {
+            return Err(template(&format!("the matrix has more than {ITEMS_MAX} combinations")));
         }
+        let with = |made: &Map<String, Value>, value: Value| {
+            made.iter().map(|(name, value)| (name.clone(), value.clone())).chain([(name.value.clone(), value)]).collect()
+        };
+        made = made.iter().flat_map(|made| values.iter().map(|value| with(made, value.clone())).collect::<Vec<_>>()).collect();
+    }
+    let mut excluded = Vec::new();
+    for written in &matrix.exclude {
+        excluded.push(prompts::evaluate_all(&written.value, scope).map_err(|error| template(&format!("`matrix.exclude`: {error}")))?);
+    }
+    let matches = |made: &Map<String, Value>, excluded: &Value| {
+        excluded.as_object().is_some_and(|fields| fields.iter().all(|(name, value)| made.get(name) == Some(value)))
     };
-    Ok((items, max_parallel))
+    made.retain(|made| !excluded.iter().any(|excluded| matches(made, excluded)));
+    Ok(made)
+}
+
+/// Makes every item with every combination. An item that needs others needs them in every combination.
+fn product(items: &[Item], combinations: &[Map<String, Value>]) -> Vec<Item> {
+    let key = |key: &str, matrix: &Map<String, Value>| format!("{key}, {}", key_of(matrix));
+    let one = |item: &Item, matrix: &Map<String, Value>| Item {
+        key: key(&item.key, matrix),
+        value: item.value.clone(),
+        matrix: matrix.clone(),
+        needs: item.needs.iter().flat_map(|need| combinations.iter().map(move |matrix| key(need, matrix))).collect(),
+    };
+    items.iter().flat_map(|item| combinations.iter().map(|matrix| one(item, matrix)).collect::<Vec<_>>()).collect()
+}
+
+/// The key of a combination: its values in the order of the axes.
+fn key_of(matrix: &Map<String, Value>) -> String {
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    matrix.values().map(plain).collect::<Vec<_>>().join(", ")
 }
 
 fn whole(value: &Value) -> Option<u32> {
@@ -46,8 +109,8 @@ fn value(written: &Value, scope: &Scope) -> Result<Value, Failure> {
     }
 }
 
-/// Makes an item of a value, for the list itself and for what the orchestrator adds.
-pub(super) fn item(for_each: &ForEach, scope: &Scope, at: usize, value: Value) -> Result<Item, Failure> {
+/// Makes an item of a value.
+fn item(for_each: &ForEach, scope: &Scope, at: usize, value: Value) -> Result<Item, Failure> {
     let scope = scope.clone().with(&for_each.name.value, value.clone());
     let key = match (&for_each.key, &value) {
         (Some(key), _) => prompts::render(key, &scope).map_err(|error| template(&error.to_string()))?,
@@ -66,7 +129,16 @@ pub(super) fn item(for_each: &ForEach, scope: &Scope, at: usize, value: Value) -
     if key.trim().is_empty() {
         return Err(template(&format!("the key of item {at} is empty")));
     }
-    Ok(Item { key, value, needs })
+    Ok(Item { key, value, matrix: Map::new(), needs })
+}
+
+/// Makes the items of values that the orchestrator adds, each with every combination where the step has a matrix.
+pub(super) fn more(step: &PlannedStep, for_each: &ForEach, scope: &Scope, at: usize, values: &[Value]) -> Result<Vec<Item>, Failure> {
+    let items = values.iter().enumerate().map(|(offset, value)| item(for_each, scope, at + offset, value.clone())).collect::<Result<Vec<_>, Failure>>()?;
+    match &step.matrix {
+        None => Ok(items),
+        Some(matrix) => Ok(product(&items, &combinations(matrix, scope)?)),
+    }
 }
 
 /// Says what is wrong with new items beside the keys that are there.
@@ -111,7 +183,7 @@ fn cycle(items: &[Item]) -> Option<&str> {
 }
 
 /// Makes one outcome of a step's items.
-pub(super) fn join(state: &RunState, step: &StepId, for_each: &ForEach) -> Outcome {
+pub(super) fn join(state: &RunState, step: &NodeId, join: Join) -> Outcome {
     let results: Vec<Value> = state.items(step).map(|(_, item)| scope::item_result(item)).collect();
     let bad: Vec<(NodeId, String)> = state
         .items(step)
@@ -122,7 +194,7 @@ pub(super) fn join(state: &RunState, step: &StepId, for_each: &ForEach) -> Outco
         })
         .collect();
     let output = json!({"results": results, "failed": bad.len()});
-    match (for_each.join, bad.first()) {
+    match (join, bad.first()) {
         (Join::All, Some((id, why))) => {
             let more = if bad.len() > 1 { format!(" ({} of {} items failed)", bad.len(), results.len()) } else { String::new() };
             let kind = state.outcome(id).and_then(Outcome::failure).map_or(FailureKind::Aborted, |failure| failure.kind);
@@ -140,7 +212,7 @@ fn was_ended(state: &RunState, cause: &SkipCause) -> bool {
         let Some(Outcome::Skipped(above)) = state.outcome(node) else { return false };
         cause = above;
     }
-    matches!(cause, SkipCause::Stopped | SkipCause::RunEnding)
+    matches!(cause, SkipCause::Stopped | SkipCause::Sibling(_) | SkipCause::RunEnding)
 }
 
 fn template(message: &str) -> Failure {
@@ -153,7 +225,12 @@ mod tests {
 
     fn items(list: &[(&str, &[&str])]) -> Vec<Item> {
         list.iter()
-            .map(|(key, needs)| Item { key: (*key).to_owned(), value: Value::Null, needs: needs.iter().map(|need| (*need).to_owned()).collect() })
+            .map(|(key, needs)| Item {
+                key: (*key).to_owned(),
+                value: Value::Null,
+                matrix: Map::new(),
+                needs: needs.iter().map(|need| (*need).to_owned()).collect(),
+            })
             .collect()
     }
 

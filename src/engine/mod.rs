@@ -4,17 +4,25 @@
 //! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
 //! loop runs a fresh and a resumed run.
 mod close;
+mod crew;
 mod decide;
 mod digest;
 mod fan;
+mod frames;
 mod powers;
+mod preview;
 mod project;
 mod purse;
 mod run;
 mod scope;
+mod simulate;
 mod steps;
+mod stub;
+mod tips;
 
 pub use decide::{Command, Live, decide};
+pub use preview::{AgentPreview, Cost, ItemsPreview, LimitsShown, Preview, StepPreview};
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use run::{Ended, EngineError, run};
+pub use simulate::{Leg, SimulateError, Simulated, simulate};
 pub use steps::Services;

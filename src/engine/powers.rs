@@ -11,7 +11,7 @@ use super::{
 use crate::{
     agent::{Agent, Trouble, note},
     clock::Timestamp,
-    event::{Brief, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, Recorder, RunState},
     message::{Message, ToolSpec},
     plan::{AgentSpec, OrchestratorSpec, Plan},
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Something the orchestrator wants, on its way to the loop.
 pub(super) struct Petition {
+    pub(super) orchestrator: NodeId,
     pub(super) wish: Wish,
     pub(super) answer: oneshot::Sender<Result<String, String>>,
 }
@@ -33,7 +34,7 @@ pub(super) struct Petition {
 /// What it wants.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Wish {
-    AddItems { step: StepId, items: Vec<Value> },
+    AddItems { step: NodeId, items: Vec<Value> },
     Retry(NodeId),
     Stop(NodeId),
 }
@@ -52,14 +53,15 @@ pub(super) enum Granted {
 ///
 /// # Errors
 /// Why not, for the model.
-pub(super) fn examine(state: &RunState, wish: &Wish, now: Timestamp) -> Result<Granted, String> {
-    let spec = state.plan().orchestrator.as_ref().ok_or("this run has no orchestrator")?;
+pub(super) fn examine(state: &RunState, orchestrator: &NodeId, wish: &Wish, now: Timestamp) -> Result<Granted, String> {
+    let frame = state.frame(&orchestrator.within).ok_or("this run has no such steps")?;
+    let spec = frame.plan.orchestrator.as_ref().ok_or("this run has no orchestrator")?;
     match wish {
-        Wish::AddItems { step, items } => add(state, spec, step, items),
+        Wish::AddItems { step, items } => add(state, orchestrator, spec, step, items),
         Wish::Retry(node) => match open_item(state, spec, node)? {
-            _ if state.watch().has_retried(node) => Ok(Granted::Record(Vec::new(), format!("`{node}` will be tried again"))),
+            _ if frame.watch.has_retried(node) => Ok(Granted::Record(Vec::new(), format!("`{node}` will be tried again"))),
             Some(Outcome::Failed(failure)) => {
-                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: failure.clone() };
+                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: failure.clone(), handed_over: false };
                 Ok(Granted::Record(vec![event], format!("`{node}` will be tried again")))
             }
             _ => Err(format!("`{node}` has not failed")),
@@ -81,47 +83,42 @@ fn open_item<'a>(state: &'a RunState, spec: &OrchestratorSpec, node: &NodeId) ->
     if !spec.supervises.contains(&node.step) || state.node(node).is_none() || node.item.is_none() {
         return Err(format!("there is no item `{node}`"));
     }
-    if state.outcome(&NodeId::step(&node.step)).is_some() {
+    if state.outcome(&node.whole()).is_some() {
         return Err(format!("step `{}` has ended", node.step));
     }
     Ok(state.outcome(node))
 }
 
-fn add(state: &RunState, spec: &OrchestratorSpec, step: &StepId, values: &[Value]) -> Result<Granted, String> {
-    let planned = state.plan().step(step).filter(|step| spec.supervises.contains(&step.id)).ok_or_else(|| format!("there is no step `{step}` with items"))?;
-    if let Some(keys) = state.watch().has_added(step, values) {
+fn add(state: &RunState, orchestrator: &NodeId, spec: &OrchestratorSpec, step: &NodeId, values: &[Value]) -> Result<Granted, String> {
+    let planned = state.step(step).filter(|planned| spec.supervises.contains(&planned.id)).ok_or_else(|| format!("there is no step `{step}` with items"))?;
+    let watch = &state.frame(&orchestrator.within).ok_or("this run has no such steps")?.watch;
+    if let Some(keys) = watch.has_added(&step.step, values) {
         return Ok(Granted::Record(Vec::new(), said_added(step, &keys)));
     }
     let (Some(for_each), Some(present)) = (&planned.for_each, state.fan(step)) else { return Err(format!("step `{step}` has no items yet")) };
-    if state.outcome(&NodeId::step(step)).is_some() {
+    if state.outcome(step).is_some() {
         return Err(format!("step `{step}` has ended"));
     }
-    let added = state.watch().added() + u32::try_from(values.len()).unwrap_or(u32::MAX);
+    let added = watch.added() + u32::try_from(values.len()).unwrap_or(u32::MAX);
     if added > spec.max_added {
-        return Err(format!("at most {} items may be added in a run, and {} were", spec.max_added, state.watch().added()));
+        return Err(format!("at most {} items may be added in a run, and {} were", spec.max_added, watch.added()));
     }
-    let node = NodeId::step(step);
-    let scope = scope::scope(state, &node, &scope::reads(planned));
-    let at = present.keys.len();
-    let items = values
-        .iter()
-        .enumerate()
-        .map(|(offset, value)| fan::item(for_each, &scope, at + offset, value.clone()))
-        .collect::<Result<Vec<_>, Failure>>()
-        .map_err(|failure| failure.message)?;
+    let scope = scope::scope(state, step, &scope::reads(planned));
+    let items = fan::more(planned, for_each, &scope, present.keys.len(), values).map_err(|failure| failure.message)?;
     fan::check(&items, &present.keys.iter().map(String::as_str).collect::<BTreeSet<_>>())?;
     let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
-    Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: spec.node.clone(), max_parallel: None }], said))
+    Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: orchestrator.clone(), max_parallel: None }], said))
 }
 
-fn said_added(step: &StepId, keys: &[&str]) -> String {
+fn said_added(step: &NodeId, keys: &[&str]) -> String {
     format!("added to `{step}`: {}", keys.join(", "))
 }
 
 /// The orchestrator's session for one waking.
 pub(super) struct Watcher {
+    pub(super) node: NodeId,
     pub(super) plan: Arc<Plan>,
-    pub(super) services: Arc<Services>,
+    pub(super) base: CommitId,
     pub(super) purse: Arc<RunPurse>,
     pub(super) recorder: Recorder,
     pub(super) desk: mpsc::Sender<Petition>,
@@ -132,8 +129,8 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Goes on with the conversation until it rests.
-    pub(super) async fn run(self) -> End {
-        match self.session().await {
+    pub(super) async fn run(self, services: &Services) -> End {
+        match self.session(services).await {
             Ok(text) => End::Rested { text, failure: None },
             Err(Trouble::Failed(failure)) => End::Rested { text: String::new(), failure: Some(failure) },
             Err(Trouble::Parked) => End::Parked,
@@ -141,17 +138,16 @@ impl Watcher {
         }
     }
 
-    async fn session(&self) -> Result<String, Trouble> {
+    async fn session(&self, services: &Services) -> Result<String, Trouble> {
         let bug = || Trouble::Failed(Failure::new(FailureKind::Bug, "the orchestrator was never briefed"));
         let spec = self.plan.orchestrator.as_ref().ok_or_else(bug)?;
         let brief = self.talk.brief().cloned().ok_or_else(bug)?;
         let agent = agent(&self.plan, spec).ok_or_else(bug)?;
-        let view = steps::view(&self.services, &self.run.base).await?;
-        let place =
-            Workplace { worktree: None, root: view, cwd: None, base: Some(self.run.base.clone()), scope: None, env: self.services.env.clone(), coming: None };
-        let mut equipment = self.services.equipment(&self.recorder, self.purse.clone());
-        equipment.toolbox = Arc::new(tools(spec, &self.desk).into_iter().fold((*self.services.toolbox).clone(), Toolbox::with));
-        let session = self.services.session(Whose { node: &spec.node, run: &self.run, cancel: &self.cancel }, agent, place)?;
+        let view = steps::view(services, &self.base).await?;
+        let place = Workplace { worktree: None, root: view, cwd: None, base: Some(self.base.clone()), scope: None, env: services.env.clone(), coming: None };
+        let mut equipment = services.equipment(&self.recorder, self.purse.clone());
+        equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
+        let session = services.session(Whose { node: &self.node, run: &self.run, cancel: &self.cancel }, agent, place)?;
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());
         let ended = watcher.run(&brief).await;
         note(watcher.span(), &ended);
@@ -168,27 +164,28 @@ fn agent(plan: &Plan, spec: &OrchestratorSpec) -> Option<Arc<AgentSpec>> {
     Some(Arc::new(agent))
 }
 
-/// Makes the event that begins the orchestrator's conversation.
-pub(super) fn briefed(state: &RunState, services: &Services) -> Option<Event> {
-    let plan = state.plan();
+/// Makes the event that begins an orchestrator's conversation.
+pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> Option<Event> {
+    let frame = state.frame(&node.within)?;
+    let plan = &frame.plan;
     let spec = plan.orchestrator.as_ref()?;
     let agent = agent(plan, spec)?;
     let started = state.started()?;
-    let steps: Vec<String> =
-        plan.steps().map(|step| format!("- {}{}", step.id, if step.for_each.is_some() { " (one agent for each item)" } else { "" })).collect();
+    let inputs = frame.inputs.as_ref().unwrap_or(&started.inputs);
+    let steps: Vec<String> = plan.steps().map(|step| format!("- {}{}", step.id, if step.is_fan() { " (one agent for each item)" } else { "" })).collect();
     let supervised: Vec<&str> = spec.supervises.iter().map(|step| step.0.as_str()).collect();
     let message = format!(
         "You are the orchestrator of run {} of the workflow `{}`. {}\nInputs: {}\nSteps:\n{}\nYou watch over the items of: {}. You are woken when something changes, always in this conversation. Your tools are all the power you have; what you only say changes nothing.",
         started.run,
         plan.name,
         plan.description,
-        Value::Object(started.inputs.clone()),
+        Value::Object(inputs.clone()),
         steps.join("\n"),
         if supervised.is_empty() { "nothing".to_owned() } else { supervised.join(", ") },
     );
     let mut declared = services.toolbox.specs(&agent.tools);
     let (desk, _) = mpsc::channel(1);
-    declared.extend(tools(spec, &desk).iter().map(|tool| tool.spec().clone()));
+    declared.extend(tools(node, spec, &desk).iter().map(|tool| tool.spec().clone()));
     declared.sort_by(|a, b| a.name.cmp(&b.name));
     let brief = Brief {
         agent: agent.name.clone(),
@@ -198,7 +195,7 @@ pub(super) fn briefed(state: &RunState, services: &Services) -> Option<Event> {
         output_schema: None,
         message: Message::user(&message),
     };
-    Some(Event::AgentBriefed { node: spec.node.clone(), brief })
+    Some(Event::AgentBriefed { node: node.clone(), brief })
 }
 
 fn name(power: Power) -> &'static str {
@@ -209,19 +206,20 @@ fn name(power: Power) -> &'static str {
     }
 }
 
-fn tools(spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
-    spec.may.iter().map(|power| Arc::new(PowerTool::new(*power, desk.clone())) as Arc<dyn Tool>).collect()
+fn tools(node: &NodeId, spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
+    spec.may.iter().map(|power| Arc::new(PowerTool::new(*power, node.clone(), desk.clone())) as Arc<dyn Tool>).collect()
 }
 
 /// A power as a tool.
 struct PowerTool {
     power: Power,
+    orchestrator: NodeId,
     spec: ToolSpec,
     desk: mpsc::Sender<Petition>,
 }
 
 impl PowerTool {
-    fn new(power: Power, desk: mpsc::Sender<Petition>) -> PowerTool {
+    fn new(power: Power, orchestrator: NodeId, desk: mpsc::Sender<Petition>) -> PowerTool {
         let item = json!({
             "type": "object", "additionalProperties": false, "required": ["step", "key"],
             "properties": {"step": {"type": "string", "description": "The step's id"}, "key": {"type": "string", "description": "The item's key"}}
@@ -238,16 +236,16 @@ impl PowerTool {
             Power::Stop => ("Stops an item that has not ended. What it did so far is not merged.", item),
         };
         let spec = ToolSpec { name: name(power).to_owned(), description: description.to_owned(), input_schema };
-        PowerTool { power, spec, desk }
+        PowerTool { power, orchestrator, spec, desk }
     }
 
     fn wish(&self, input: &Value) -> Wish {
         let text = |field: &str| input.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let step = StepId(text("step"));
+        let step = self.orchestrator.beside(&StepId(text("step")));
         match self.power {
             Power::AddItems => Wish::AddItems { step, items: input.get("items").and_then(Value::as_array).cloned().unwrap_or_default() },
-            Power::Retry => Wish::Retry(NodeId::item(&step, &text("key"))),
-            Power::Stop => Wish::Stop(NodeId::item(&step, &text("key"))),
+            Power::Retry => Wish::Retry(step.with_item(&text("key"))),
+            Power::Stop => Wish::Stop(step.with_item(&text("key"))),
         }
     }
 }
@@ -265,7 +263,7 @@ impl Tool for PowerTool {
     async fn call(&self, input: &Value, _: &ToolContext) -> Result<ToolOutput, ToolError> {
         let (answer, answered) = oneshot::channel();
         let over = || ToolError::Model("the run is ending".to_owned());
-        self.desk.send(Petition { wish: self.wish(input), answer }).await.map_err(|_| over())?;
+        self.desk.send(Petition { orchestrator: self.orchestrator.clone(), wish: self.wish(input), answer }).await.map_err(|_| over())?;
         let text = answered.await.map_err(|_| over())?.map_err(ToolError::Model)?;
         Ok(ToolOutput { response: Value::String(text.clone()), text, ..ToolOutput::default() })
     }

@@ -21,7 +21,7 @@ use crate::{
 };
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -274,6 +274,7 @@ impl Project {
             agents: self.agents.clone(),
             providers: models.providers.iter().cloned().collect(),
             default_model: models.default.clone(),
+            aliases: BTreeMap::new(),
             model_overrides: models.overrides.clone(),
         }
     }
@@ -386,7 +387,7 @@ impl Project {
             project: self.checkout().to_owned(),
             home: self.settings.home.clone(),
             nowhere,
-            views: tokio::sync::Mutex::new(HashMap::new()),
+            views: Arc::default(),
         })
     }
 

@@ -1,28 +1,26 @@
 //! The loop of a run: it alone appends to the journal, and never does a step's work itself.
 use super::{
     Services, close,
+    crew::{Crew, Hands, Waits, Working},
     decide::{Command, Live, decide},
-    digest, fan,
+    digest, fan, frames,
     powers::{self, Petition},
     purse::RunPurse,
     scope,
-    steps::{self, End, Task},
+    steps::{self, End, Job},
+    tips::Tips,
 };
 use crate::{
     agent::out_of_budget,
     clock::Timestamp,
-    event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, SkipCause, StepId},
+    event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, JournalError, Recorder, Report, Store},
-    plan::{Plan, Work},
+    plan::Plan,
     prompts,
-    tasks::Tasks,
+    tasks::{Panicked, Tasks},
     workflow::{OnExceed, RetryOn},
 };
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -64,14 +62,24 @@ pub async fn run<S: Store>(
     cancel: CancellationToken,
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
+    drive(journal, Arc::new(Hands(services)), cancel, observe).await
+}
+
+/// Runs a plan with whoever does the work.
+pub(super) async fn drive<S: Store>(
+    journal: Journal<S>,
+    crew: Arc<dyn Crew>,
+    cancel: CancellationToken,
+    observe: &mut (dyn FnMut(&Record) + Send),
+) -> Result<Ended, EngineError> {
     let (recorder, reports) = Recorder::channel(BATCH);
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
-    let purse = Arc::new(RunPurse::new(plan.limits, journal.state().spent(), services.clock.clone()));
+    let purse = Arc::new(RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone()));
     let mut engine = Engine {
         plan,
         journal,
-        services,
+        crew,
         purse,
         recorder,
         desk,
@@ -81,16 +89,22 @@ pub async fn run<S: Store>(
         tokens: HashMap::new(),
         stopped: HashMap::new(),
         expired: false,
-        tips: HashMap::new(),
+        tips: Tips::default(),
         observe,
     };
     engine.run(reports, petitions).await
 }
 
+/// The end of a node before its work is done.
+struct Halt {
+    outcome: Outcome,
+    waiting: Vec<oneshot::Sender<Result<String, String>>>,
+}
+
 struct Engine<'a, S> {
     plan: Arc<Plan>,
     journal: Journal<S>,
-    services: Arc<Services>,
+    crew: Arc<dyn Crew>,
     purse: Arc<RunPurse>,
     recorder: Recorder,
     desk: mpsc::Sender<Petition>,
@@ -98,10 +112,11 @@ struct Engine<'a, S> {
     live: Live,
     workers: Tasks<(NodeId, End)>,
     tokens: HashMap<NodeId, CancellationToken>,
-    stopped: HashMap<NodeId, Vec<oneshot::Sender<Result<String, String>>>>,
+    /// Nodes that are being stopped: what becomes of each, and who waits to hear of it.
+    stopped: HashMap<NodeId, Halt>,
     /// Whether the run's time is over and what was under way is being cancelled.
     expired: bool,
-    tips: HashMap<StepId, Arc<[CommitId]>>,
+    tips: Tips,
     observe: &'a mut (dyn FnMut(&Record) + Send),
 }
 
@@ -112,17 +127,18 @@ impl<S: Store> Engine<'_, S> {
             if let Some(ended) = self.ended()? {
                 return Ok(ended);
             }
-            let timer = self.journal.state().timers().values().min().copied().filter(|_| !self.live.stopping);
-            let clock = self.services.clock.clone();
+            let state = self.journal.state();
+            let timer = state.timers().values().chain(state.deadlines().values()).min().copied().filter(|_| !self.live.stopping);
+            let clock = self.crew.clock().clone();
             let over = self.journal.state().limit().is_some() || self.live.stopping || self.live.closing;
-            let left = self.purse.time_left();
+            let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.purse.time_left()) });
             tokio::select! {
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
                 Some((node, end)) = self.workers.next() => self.worker_ended(&node, end)?,
                 Some(petition) = petitions.recv() => self.petitioned(petition)?,
                 () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
                 () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
-                () = tokio::time::sleep(left), if !over => self.out_of_time()?,
+                () = tokio::time::sleep(time_left.unwrap_or_default()), if time_left.is_some() => self.out_of_time()?,
             }
         }
     }
@@ -139,7 +155,9 @@ impl<S: Store> Engine<'_, S> {
             for command in commands {
                 match command {
                     Command::Start { node, .. } | Command::Continue { node } => self.spawn(node),
-                    Command::Wake { .. } => self.spawn_orchestrator(),
+                    Command::Wake { node, .. } => self.spawn_orchestrator(node),
+                    Command::Turn { node } | Command::Ending { node } => self.spawn_join(node),
+                    Command::Stop { node, cause } => drop(self.halt(&node, Outcome::Skipped(cause))?),
                     Command::Close => self.spawn_close(),
                     Command::Evaluate { .. } | Command::Expand { .. } | Command::Join { .. } | Command::Skip { .. } => {}
                 }
@@ -156,35 +174,36 @@ impl<S: Store> Engine<'_, S> {
             Command::Evaluate { node } => vec![self.evaluate(node)],
             Command::Expand { step } => vec![self.expand(step)],
             Command::Join { step } => {
-                let for_each = self.plan.step(step).and_then(|step| step.for_each.as_ref());
-                for_each.map(|for_each| Event::StepFinished { node: NodeId::step(step), outcome: fan::join(state, step, for_each) }).into_iter().collect()
+                let planned = state.step(step);
+                let of_list = planned.and_then(|step| step.for_each.as_ref()).map(|fan| fan.join);
+                let join = of_list.or_else(|| planned.and_then(|step| step.matrix.as_ref()).map(|fan| fan.join)).unwrap_or_default();
+                vec![Event::StepFinished { node: step.clone(), outcome: fan::join(state, step, join) }]
             }
-            Command::Wake { idle } => {
-                let fresh = self.plan.orchestrator.as_ref().and_then(|spec| state.node(&spec.node)).is_none_or(|node| node.conversation.brief().is_none());
-                let brief = if fresh { powers::briefed(state, &self.services) } else { None };
-                brief.into_iter().chain(digest::woken(state, *idle)).collect()
+            Command::Wake { node, idle } => {
+                let fresh = state.node(node).is_none_or(|node| node.conversation.brief().is_none());
+                let brief = if fresh { self.crew.brief(state, node) } else { None };
+                brief.into_iter().chain(digest::woken(state, node, *idle)).collect()
             }
-            Command::Continue { .. } | Command::Close => Vec::new(),
+            Command::Continue { .. } | Command::Turn { .. } | Command::Ending { .. } | Command::Stop { .. } | Command::Close => Vec::new(),
         }
     }
 
     fn evaluate(&self, node: &NodeId) -> Event {
-        let Some(step) = self.plan.step(&node.step) else { return failed(node, "the plan has no such step") };
+        let state = self.journal.state();
+        let Some(step) = state.step(node) else { return failed(node, "the plan has no such step") };
         let text = step.condition.as_ref().map_or("true", |condition| condition.value.as_str());
-        match prompts::condition(text, &scope::scope(self.journal.state(), node, &scope::reads(step))) {
+        match prompts::condition(text, &scope::scope(state, node, &scope::reads(step))) {
             Ok(holds) => Event::ConditionEvaluated { node: node.clone(), holds },
             Err(error) => failed(node, &format!("`if`: {error}")),
         }
     }
 
-    fn expand(&self, id: &StepId) -> Event {
-        let node = NodeId::step(id);
-        let Some((step, for_each)) = self.plan.step(id).and_then(|step| Some((step, step.for_each.as_ref()?))) else {
-            return failed(&node, "the step has no `for_each`");
-        };
-        match fan::expand(for_each, &scope::scope(self.journal.state(), &node, &scope::reads(step))) {
-            Ok((items, max_parallel)) => Event::ItemsAdded { step: id.clone(), items, by: node, max_parallel },
-            Err(failure) => Event::StepFinished { node, outcome: failure.into() },
+    fn expand(&self, node: &NodeId) -> Event {
+        let state = self.journal.state();
+        let Some(step) = state.step(node) else { return failed(node, "the plan has no such step") };
+        match fan::expand(step, &scope::scope(state, node, &scope::reads(step))) {
+            Ok((items, max_parallel)) => Event::ItemsAdded { step: node.clone(), items, by: node.clone(), max_parallel },
+            Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
         }
     }
 
@@ -217,91 +236,145 @@ impl<S: Store> Engine<'_, S> {
     }
 
     fn spawn(&mut self, node: NodeId) {
-        if self.plan.orchestrator.as_ref().is_some_and(|spec| spec.node == node) {
-            return self.spawn_orchestrator();
-        }
-        let plan = self.plan.clone();
-        let Some(step) = plan.step(&node.step) else { return };
-        let tips = self.tips_for(&node);
         let state = self.journal.state();
+        if state.is_orchestrator(&node) {
+            return self.spawn_orchestrator(node);
+        }
+        let Some(step) = state.step(&node) else { return };
+        if step.inner().is_some() {
+            return self.spawn_join(node);
+        }
         let token = self.cancel.child_token();
-        self.tokens.insert(node.clone(), token.clone());
-        self.live.nodes.insert(node.clone());
-        let task = Task {
+        let job = Job {
             scope: scope::scope(state, &node, &scope::reads(step)),
-            sources: steps::sources(state, step),
-            run: state.started().cloned().unwrap_or_else(close::no_run),
-            plan: self.plan.clone(),
-            services: self.services.clone(),
+            sources: steps::sources(state, &node, step),
+            run: self.started(),
+            plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
             purse: self.purse.clone(),
             recorder: self.recorder.clone(),
-            cancel: token,
+            cancel: token.clone(),
             node: node.clone(),
             state: state.node(&node).cloned().unwrap_or_default(),
             helpers: state.helpers(&node).map(|(name, talk)| (name.to_owned(), talk.clone())).collect(),
-            tips,
+            tips: self.tips.for_node(state, &node),
+            base: self.base(&node.within),
         };
-        let panicked = node.clone();
-        self.workers.spawn(async move { (node, steps::run(task).await) }, move |panic| (panicked, End::Finished(Failure::from(panic).into())));
+        let work = self.crew.work(job);
+        self.employ(node, token, work);
     }
 
-    fn spawn_orchestrator(&mut self) {
-        let Some(spec) = &self.plan.orchestrator else { return };
-        let node = spec.node.clone();
+    fn spawn_orchestrator(&mut self, node: NodeId) {
+        let state = self.journal.state();
         let token = self.cancel.child_token();
-        self.tokens.insert(node.clone(), token.clone());
-        self.live.nodes.insert(node.clone());
-        let watch = powers::Watcher {
-            plan: self.plan.clone(),
-            services: self.services.clone(),
+        let watcher = powers::Watcher {
+            plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
+            base: self.base(&node.within),
             purse: self.purse.clone(),
             recorder: self.recorder.clone(),
             desk: self.desk.clone(),
-            cancel: token,
-            talk: self.journal.state().node(&node).map(|state| state.conversation.clone()).unwrap_or_default(),
-            run: self.journal.state().started().cloned().unwrap_or_else(close::no_run),
+            cancel: token.clone(),
+            talk: state.node(&node).map(|state| state.conversation.clone()).unwrap_or_default(),
+            run: self.started(),
+            node: node.clone(),
         };
-        let panicked = node.clone();
-        let rested = |panic: crate::tasks::Panicked| End::Rested { text: String::new(), failure: Some(Failure::from(panic)) };
-        self.workers.spawn(async move { (node, watch.run().await) }, move |panic| (panicked, rested(panic)));
+        let work = self.crew.watch(watcher);
+        self.employ(node, token, work);
+    }
+
+    /// Joins what a frame is to start from, or what it has come to.
+    fn spawn_join(&mut self, node: NodeId) {
+        let state = self.journal.state();
+        let (base, tips) = match state.inner(&node) {
+            Some((within, frame)) => (frame.base.clone().unwrap_or_else(|| self.base(&node.within)), self.tips.of_frame(state, &within)),
+            // What ends a workflow stands on all its work where that worked out, and on its beginning where it did not.
+            None if state.step(&node).is_none() && frames::has_failed(state, &node.within) => (self.base(&node.within), Vec::new()),
+            None if state.step(&node).is_none() => (self.base(&node.within), self.tips.of_frame(state, &node.within)),
+            None => (self.base(&node.within), self.tips.for_node(state, &node)),
+        };
+        self.live.turning.insert(node.clone());
+        let work = self.crew.join(base, tips);
+        self.employ(node, self.cancel.child_token(), work);
     }
 
     fn spawn_close(&mut self) {
         self.live.closing = true;
+        let state = self.journal.state();
+        let job = close::Close::new(state, self.tips.of_frame(state, &[]), &self.recorder);
+        let work = self.crew.close(job);
         let node = close::node();
-        let tips = self.sink_tips();
-        let job = close::Close::new(self.journal.state(), tips, &self.services, &self.recorder);
         let panicked = node.clone();
-        self.workers.spawn(async move { (node, End::Closed(job.run().await)) }, move |panic| (panicked, End::Closed(Err(Failure::from(panic)))));
+        self.workers.spawn(async move { (node, work.await) }, move |panic| (panicked, End::Closed(Err(Failure::from(panic)))));
+    }
+
+    fn employ(&mut self, node: NodeId, token: CancellationToken, work: Working) {
+        self.tokens.insert(node.clone(), token);
+        self.live.nodes.insert(node.clone());
+        let panicked = node.clone();
+        let watches = self.journal.state().is_orchestrator(&node);
+        let end = move |panic: Panicked| match Failure::from(panic) {
+            failure if watches => End::Rested { text: String::new(), failure: Some(failure) },
+            failure => End::Finished(failure.into()),
+        };
+        self.workers.spawn(async move { (node, work.await) }, move |panic| (panicked, end(panic)));
+    }
+
+    fn started(&self) -> RunStarted {
+        self.journal.state().started().cloned().unwrap_or_else(close::no_run)
+    }
+
+    /// Returns the commit that the steps of a frame start from.
+    fn base(&self, within: &[Frame]) -> CommitId {
+        self.journal.state().frame(within).and_then(|frame| frame.base.clone()).unwrap_or_else(|| self.started().base)
     }
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
         self.live.nodes.remove(node);
+        self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
         match end {
-            End::Finished(outcome) => self.node_ended(node, outcome),
-            End::Parked => {
-                self.live.parked.insert(node.clone());
-                Ok(())
-            }
-            End::Interrupted if self.stopped.contains_key(node) => self.record_stopped(node),
-            End::Interrupted if self.expired && !self.live.stopping => {
+            End::Finished(outcome) => self.node_ended(node, outcome)?,
+            End::Parked => drop(self.live.parked.insert(node.clone())),
+            End::Interrupted if self.expired && !self.live.stopping && !self.is_halted(node) => {
                 let failure = out_of_budget(Limit::Time);
-                match &self.plan.orchestrator {
-                    Some(spec) if spec.node == *node => {
-                        self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure: Some(failure) }])
-                    }
-                    Some(_) | None => self.node_ended(node, failure.into()),
+                if self.journal.state().is_orchestrator(node) {
+                    self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure: Some(failure) }])?;
+                } else {
+                    self.node_ended(node, failure.into())?;
                 }
             }
-            End::Interrupted => Ok(()),
-            End::Rested { text, failure } => self.append(vec![Event::OrchestratorRested { node: node.clone(), text, failure }]),
-            End::Closed(Ok(outcome)) => self.append(vec![Event::RunFinished { outcome }]),
+            End::Interrupted => {}
+            End::Joined(joined) => self.joined(node, joined)?,
+            End::Rested { text, failure } => self.append(vec![Event::OrchestratorRested { node: node.clone(), text, failure }])?,
+            End::Closed(Ok(outcome)) => self.append(vec![Event::RunFinished { outcome }])?,
             End::Closed(Err(failure)) if self.live.stopping || matches!(failure.kind, FailureKind::Environment | FailureKind::Bug) => {
-                Err(EngineError::Close(failure))
+                return Err(EngineError::Close(failure));
             }
-            End::Closed(Err(failure)) => self.append(vec![Event::RunFinished { outcome: failure.into() }]),
+            End::Closed(Err(failure)) => self.append(vec![Event::RunFinished { outcome: failure.into() }])?,
+        }
+        self.end_halted()
+    }
+
+    /// Begins a frame, or goes on with a node whose frame is over.
+    fn joined(&mut self, node: &NodeId, joined: Result<CommitId, Failure>) -> Result<(), EngineError> {
+        if self.is_halted(node) || self.live.stopping {
+            return Ok(());
+        }
+        let state = self.journal.state();
+        let step = state.step(node);
+        let event = match (joined, state.inner(node)) {
+            (Ok(commit), Some(_)) => frames::turn(state, node, commit),
+            (Ok(base), None) => match step.map_or(Ok(None), |step| frames::inputs(state, node, step)) {
+                Ok(inputs) => Event::FrameOpened { node: node.clone(), round: 1, base, inputs },
+                Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
+            },
+            // An ending happens, whatever became of the work.
+            (Err(_), None) if step.is_none() => Event::FrameOpened { node: node.clone(), round: 1, base: self.base(&node.within), inputs: None },
+            (Err(failure), _) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
+        };
+        match event {
+            Event::StepFinished { node, outcome } => self.node_ended(&node, outcome),
+            event => self.append(vec![event]),
         }
     }
 
@@ -314,29 +387,38 @@ impl<S: Store> Engine<'_, S> {
 
     fn node_ended(&mut self, node: &NodeId, outcome: Outcome) -> Result<(), EngineError> {
         if self.stopped.contains_key(node) {
-            return self.record_stopped(node);
+            return self.record_halt(node);
         }
         let winding_down = self.journal.state().limit().is_some() && self.plan.on_exceed == OnExceed::Finish;
         let limited = outcome.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_)));
         if winding_down && limited {
             return self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(SkipCause::RunEnding) }]);
         }
-        if let Some((due, failure)) = outcome.failure().and_then(|failure| Some((self.retry_at(node, failure)?, failure.clone()))) {
-            return self.append(vec![Event::RetryScheduled { node: node.clone(), due, failure }]);
+        if let Some(failure) = outcome.failure() {
+            if let Some(due) = self.retry_at(node, failure) {
+                return self.append(vec![Event::RetryScheduled { node: node.clone(), due, failure: failure.clone(), handed_over: false }]);
+            }
+            if self.may_hand_over(node, failure) {
+                let event = Event::RetryScheduled { node: node.clone(), due: self.crew.clock().now(), failure: failure.clone(), handed_over: true };
+                return self.append(vec![event]);
+            }
         }
-        let failed = outcome.failure().is_some();
-        self.append(vec![Event::StepFinished { node: node.clone(), outcome }])?;
-        let fail_fast = self.plan.step(&node.step).and_then(|step| step.for_each.as_ref()).is_some_and(|for_each| for_each.fail_fast);
-        if failed && fail_fast && node.item.is_some() {
-            let siblings: Vec<NodeId> = self.journal.state().items(&node.step).filter(|(_, state)| state.outcome.is_none()).map(|(id, _)| id).collect();
-            siblings.into_iter().try_for_each(|sibling| self.stop_node(&sibling).map(|_| ()))?;
-        }
-        Ok(())
+        self.append(vec![Event::StepFinished { node: node.clone(), outcome }])
+    }
+
+    /// Returns whether another agent is to try a failed item.
+    fn may_hand_over(&self, node: &NodeId, failure: &Failure) -> bool {
+        let state = self.journal.state();
+        node.item.is_some()
+            && state.limit().is_none()
+            && !matches!(failure.kind, FailureKind::Bug | FailureKind::Cancelled | FailureKind::Aborted)
+            && state.step(node).is_some_and(|step| step.retry_with.is_some())
+            && state.node(node).is_some_and(|state| !state.handed_over)
     }
 
     /// Returns when a failed node is to be tried again, if it is.
     fn retry_at(&self, node: &NodeId, failure: &Failure) -> Option<Timestamp> {
-        let retry = self.plan.step(&node.step)?.retry.as_ref()?;
+        let retry = self.journal.state().step(node)?.retry.as_ref()?;
         let attempts = self.journal.state().node(node)?.attempts;
         let class = |on: &RetryOn| match on {
             RetryOn::Transient => matches!(failure.kind, FailureKind::Unavailable),
@@ -348,7 +430,7 @@ impl<S: Store> Engine<'_, S> {
         }
         let factor = if retry.exponential { 2_u32.saturating_pow(attempts.saturating_sub(1)) } else { 1 };
         let delay: Duration = retry.delay.saturating_mul(factor).min(retry.max_delay);
-        Some(self.services.clock.now().after(delay))
+        Some(self.crew.clock().now().after(delay))
     }
 
     /// Ends a run whose time is over: what is under way is cancelled where it is to stop, and asks for nothing more where it
@@ -364,29 +446,56 @@ impl<S: Store> Engine<'_, S> {
     }
 
     fn timers_fired(&mut self) -> Result<(), EngineError> {
-        let now = self.services.clock.now();
-        let due = self.journal.state().timers().iter().filter(|(_, due)| **due <= now).map(|(node, _)| Event::TimerFired { node: node.clone() }).collect();
-        self.append(due)
+        let now = self.crew.clock().now();
+        let state = self.journal.state();
+        let due = state.timers().iter().filter(|(_, due)| **due <= now).map(|(node, _)| Event::TimerFired { node: node.clone() }).collect();
+        let late: Vec<NodeId> =
+            state.deadlines().iter().filter(|(node, due)| **due <= now && !self.stopped.contains_key(*node)).map(|(node, _)| node.clone()).collect();
+        self.append(due)?;
+        for node in late {
+            let time = self.journal.state().step(&node).map_or(Duration::ZERO, |step| step.timeout);
+            self.halt(&node, Failure::new(FailureKind::Timeout, format!("it was not done after {} seconds", time.as_secs())).into())?;
+        }
+        Ok(())
     }
 
-    /// Ends a node that has not ended, on the orchestrator's word or a sibling's failure.
-    fn stop_node(&mut self, node: &NodeId) -> Result<bool, EngineError> {
-        if let Some(token) = self.tokens.get(node) {
-            self.stopped.entry(node.clone()).or_default();
-            token.cancel();
-            return Ok(true);
-        }
+    /// Ends a node that has not ended, with all that is inside it, on the orchestrator's word, a sibling's failure or a
+    /// frame's time. It is recorded once nothing of it is under way. Returns whether there was something to end.
+    fn halt(&mut self, node: &NodeId, outcome: Outcome) -> Result<bool, EngineError> {
         if self.journal.state().node(node).is_none_or(|state| state.outcome.is_some()) {
             return Ok(false);
         }
-        self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(SkipCause::Stopped) }])?;
+        for (_, token) in self.tokens.iter().filter(|(at, _)| *at == node || at.is_inside(node)) {
+            token.cancel();
+        }
+        self.live.halted.insert(node.clone());
+        self.stopped.entry(node.clone()).or_insert_with(|| Halt { outcome, waiting: Vec::new() });
+        self.end_halted()?;
         Ok(true)
     }
 
+    fn is_halted(&self, node: &NodeId) -> bool {
+        self.live.halted.iter().any(|owner| node == owner || node.is_inside(owner))
+    }
+
+    /// Records the end of what is being stopped and of which nothing is under way any more.
+    fn end_halted(&mut self) -> Result<(), EngineError> {
+        if self.live.stopping {
+            return Ok(());
+        }
+        let at_work = |owner: &NodeId| self.live.nodes.iter().any(|node| node == owner || node.is_inside(owner));
+        let still: Vec<NodeId> = self.stopped.keys().filter(|owner| !at_work(owner)).cloned().collect();
+        still.iter().try_for_each(|owner| self.record_halt(owner))
+    }
+
     /// Records that a node was stopped, and only then says so: what is answered survives the death of the process.
-    fn record_stopped(&mut self, node: &NodeId) -> Result<(), EngineError> {
-        let waiting = self.stopped.remove(node).unwrap_or_default();
-        self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(SkipCause::Stopped) }])?;
+    fn record_halt(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        let Some(Halt { outcome, waiting }) = self.stopped.remove(node) else { return Ok(()) };
+        self.live.halted.remove(node);
+        self.live.parked.retain(|parked| parked != node && !parked.is_inside(node));
+        if self.journal.state().outcome(node).is_none() {
+            self.node_ended(node, outcome)?;
+        }
         for answer in waiting {
             let _ = answer.send(Ok(powers::stopped(node)));
         }
@@ -394,18 +503,18 @@ impl<S: Store> Engine<'_, S> {
     }
 
     fn petitioned(&mut self, petition: Petition) -> Result<(), EngineError> {
-        let Petition { wish, answer } = petition;
-        let said = match powers::examine(self.journal.state(), &wish, self.services.clock.now()) {
+        let Petition { orchestrator, wish, answer } = petition;
+        let said = match powers::examine(self.journal.state(), &orchestrator, &wish, self.crew.clock().now()) {
             Err(why) => Err(why),
             Ok(powers::Granted::Record(events, said)) => {
                 self.append(events)?;
                 Ok(said)
             }
             Ok(powers::Granted::Stop(node)) => {
-                if !self.stop_node(&node)? {
+                if !self.halt(&node, Outcome::Skipped(SkipCause::Stopped))? {
                     Err(format!("`{node}` has ended already"))
-                } else if let Some(waiting) = self.stopped.get_mut(&node) {
-                    waiting.push(answer);
+                } else if let Some(halt) = self.stopped.get_mut(&node) {
+                    halt.waiting.push(answer);
                     return Ok(());
                 } else {
                     Ok(powers::stopped(&node))
@@ -445,58 +554,6 @@ impl<S: Store> Engine<'_, S> {
             return Err(EngineError::Stuck(format!("{} open steps, to do: {:?}", state.open_steps(), state.todo())));
         }
         Ok(Some(Ended::Parked(questions)))
-    }
-}
-
-/// The commits that flow along the edges.
-impl<S: Store> Engine<'_, S> {
-    /// Returns the commits that a node starts from, to be joined: those of its step's needs, or of its item's.
-    fn tips_for(&mut self, node: &NodeId) -> Vec<CommitId> {
-        let plan = self.plan.clone();
-        let mut tips: BTreeSet<CommitId> = BTreeSet::new();
-        let merge_from: Vec<StepId> =
-            plan.step(&node.step).map(|step| if let Work::Merge(merge) = &step.work { merge.from.clone() } else { Vec::new() }).unwrap_or_default();
-        for need in plan.needs(&node.step).map(|(step, _)| step.id.clone()).collect::<Vec<_>>() {
-            if merge_from.contains(&need) {
-                // A merge starts where its sources started; their work is what it joins.
-                for below in plan.needs(&need).map(|(step, _)| step.id.clone()).collect::<Vec<_>>() {
-                    tips.extend(self.tips(&below).iter().cloned());
-                }
-            } else {
-                tips.extend(self.tips(&need).iter().cloned());
-            }
-        }
-        let item_needs = self.journal.state().node(node).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
-        for key in item_needs {
-            let commit = self.journal.state().outcome(&NodeId::item(&node.step, &key)).and_then(Outcome::success).and_then(|success| success.commit.clone());
-            tips.extend(commit);
-        }
-        tips.into_iter().collect()
-    }
-
-    /// Returns the commits a step passes on: its own, its items', or those it was given. Only asked of ended steps.
-    fn tips(&mut self, id: &StepId) -> Arc<[CommitId]> {
-        if let Some(tips) = self.tips.get(id) {
-            return tips.clone();
-        }
-        let state = self.journal.state();
-        let commit = |outcome: Option<&Outcome>| outcome.and_then(Outcome::success).and_then(|success| success.commit.clone());
-        let mut tips: BTreeSet<CommitId> = commit(state.outcome(&NodeId::step(id))).into_iter().collect();
-        tips.extend(state.items(id).filter_map(|(_, item)| commit(item.outcome.as_ref())));
-        if tips.is_empty() {
-            for need in self.plan.clone().needs(id).map(|(step, _)| step.id.clone()).collect::<Vec<_>>() {
-                tips.extend(self.tips(&need).iter().cloned());
-            }
-        }
-        let tips: Arc<[CommitId]> = tips.into_iter().collect();
-        self.tips.insert(id.clone(), tips.clone());
-        tips
-    }
-
-    fn sink_tips(&mut self) -> Vec<CommitId> {
-        let sinks: Vec<StepId> = self.plan.sinks().map(|step| step.id.clone()).collect();
-        let tips: BTreeSet<CommitId> = sinks.iter().flat_map(|sink| self.tips(sink).iter().cloned().collect::<Vec<_>>()).collect();
-        tips.into_iter().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What templates see, made from the state of the run.
 use crate::{
-    event::{NodeId, Outcome, StepId},
+    event::{Frame, NodeId, Outcome, StepId},
     git,
     journal::{NodeState, RunState},
     plan::{PlannedStep, Work},
@@ -12,8 +12,13 @@ use std::collections::BTreeSet;
 
 /// Returns the steps whose results a step's templates read.
 pub(super) fn reads(step: &PlannedStep) -> BTreeSet<StepId> {
-    let condition = step.condition.iter().flat_map(|text| steps_in(prompts::check_condition(&text.value)));
+    let condition = step.condition.iter().flat_map(|text| read_by_condition(&text.value));
     texts(step).iter().flat_map(|text| read_by(text)).chain(condition).collect()
+}
+
+/// Returns the steps whose results a condition reads.
+pub(super) fn read_by_condition(text: &str) -> Vec<StepId> {
+    steps_in(prompts::check_condition(text))
 }
 
 /// Returns the steps whose results a template reads.
@@ -56,6 +61,16 @@ fn texts(step: &PlannedStep) -> Vec<String> {
             workflow::Scope::Template(text) => texts.push(text.clone()),
         }
     }
+    if let Some(matrix) = &step.matrix {
+        texts.extend(matrix.axes.iter().map(|(_, axis)| &axis.value).chain(matrix.max_parallel.iter().map(|most| &most.value)).flat_map(strings));
+        texts.extend(matrix.exclude.iter().flat_map(|excluded| strings(&excluded.value)));
+    }
+    if let Some(cache) = &step.cache {
+        texts.extend(cache.key.iter().chain(&cache.inputs).map(|text| text.value.clone()));
+    }
+    texts.extend(step.file.iter().map(|text| text.value.clone()));
+    texts.extend(step.workspace.copy.iter().chain(&step.workspace.link).chain(&step.workspace.sparse).map(|text| text.value.clone()));
+    texts.extend(step.workspace.env.iter().map(|(_, text)| text.value.clone()));
     if let Some(for_each) = &step.for_each {
         let values = [Some(&for_each.items), for_each.max_parallel.as_ref()];
         texts.extend(values.into_iter().flatten().filter_map(|value| value.value.as_str().map(str::to_owned)));
@@ -74,19 +89,52 @@ fn strings(value: &Value) -> Vec<String> {
     }
 }
 
-/// Makes the scope of a node: inputs, the run, the results of `steps`, and the item under its name.
+/// Makes the scope of a node: inputs, the run, the results of `steps`, the item and the combination, the iteration, and
+/// those of what it stands inside of.
 pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -> Scope {
-    let mut scope = Scope::new().with("inputs", inputs(state)).with("run", run(state)).with("steps", results(state, steps));
-    if let Some(for_each) = state.plan().step(&node.step).and_then(|step| step.for_each.as_ref())
-        && let Some(item) = state.node(node).and_then(|state| state.item.as_ref())
-    {
-        scope = scope.with(&for_each.name.value, item.value.clone());
+    let mut scope = Scope::new().with("inputs", inputs(state, &node.within)).with("run", run(state)).with("steps", results(state, node, steps));
+    let mut around = Vec::new();
+    let mut at = Some(node.owner());
+    while let Some(node) = at {
+        at = if is_boundary(state, &node.within) { None } else { node.opener() };
+        around.push(node);
+    }
+    // The innermost last: its names hide those around it.
+    for node in around.iter().rev() {
+        if let Some(last) = node.within.last()
+            && node.opener().and_then(|opener| state.step(&opener)).is_some_and(|step| matches!(step.work, Work::Loop(_)))
+        {
+            scope = scope.with("loop", json!({"iteration": last.round}));
+        }
+        let (Some(step), Some(item)) = (state.step(node), state.node(node).and_then(|state| state.item.as_ref())) else { continue };
+        if let Some(for_each) = &step.for_each {
+            scope = scope.with(&for_each.name.value, item.value.clone());
+        }
+        if step.matrix.is_some() {
+            scope = scope.with("matrix", Value::Object(item.matrix.clone()));
+        }
     }
     scope
 }
 
-fn inputs(state: &RunState) -> Value {
-    state.started().map_or_else(|| json!({}), |started| Value::Object(started.inputs.clone()))
+/// Returns whether a frame is a workflow of its own: what stands inside it sees nothing of what is around it.
+fn is_boundary(state: &RunState, within: &[Frame]) -> bool {
+    within.is_empty() || state.frame(within).is_none_or(|frame| frame.inputs.is_some())
+}
+
+/// Returns the frames whose steps a node sees, the innermost first.
+fn sight<'a>(state: &'a RunState, within: &'a [Frame]) -> impl Iterator<Item = &'a [Frame]> {
+    let mut next = Some(within);
+    std::iter::from_fn(move || {
+        let within = next?;
+        next = if is_boundary(state, within) { None } else { within.split_last().map(|(_, outer)| outer) };
+        Some(within)
+    })
+}
+
+fn inputs(state: &RunState, within: &[Frame]) -> Value {
+    let own = sight(state, within).find_map(|within| state.frame(within)?.inputs.clone());
+    own.or_else(|| state.started().map(|started| started.inputs.clone())).map_or_else(|| json!({}), Value::Object)
 }
 
 fn run(state: &RunState) -> Value {
@@ -102,22 +150,29 @@ fn run(state: &RunState) -> Value {
 
 fn failure(state: &RunState) -> Value {
     let failed = state.plan().order().iter().find_map(|id| state.outcome(&NodeId::step(id)).and_then(Outcome::failure).map(|failure| (id, failure)));
-    failed.map_or(Value::Null, |(id, failure)| json!(format!("step `{id}`: {}", failure.message)))
+    match (failed, state.limit()) {
+        (Some((id, failure)), _) => json!(format!("step `{id}`: {}", failure.message)),
+        (None, Some(limit)) => json!(crate::agent::out_of_budget(limit).message),
+        (None, None) => Value::Null,
+    }
 }
 
-fn results(state: &RunState, steps: &BTreeSet<StepId>) -> Value {
+fn results(state: &RunState, reader: &NodeId, steps: &BTreeSet<StepId>) -> Value {
     let mut map = Map::new();
     for id in steps {
-        if let Some(node) = state.node(&NodeId::step(id)) {
-            map.insert(id.0.clone(), result(state, id, node));
+        let seen = sight(state, &reader.within).map(|within| NodeId::inside(within, id)).find(|node| state.step(node).is_some());
+        if let Some(node) = seen {
+            map.insert(id.0.clone(), result(state, &node));
         }
     }
     Value::Object(map)
 }
 
-fn result(state: &RunState, id: &StepId, node: &NodeState) -> Value {
-    let mut value = json!({"status": node.outcome.as_ref().map_or("waiting", Outcome::word)});
-    let output = match &node.outcome {
+/// What templates see of a step.
+pub(super) fn result(state: &RunState, id: &NodeId) -> Value {
+    let outcome = state.outcome(id);
+    let mut value = json!({"status": outcome.map_or("waiting", Outcome::word)});
+    let output = match outcome {
         Some(Outcome::Succeeded(success)) => {
             if let Some(commit) = &success.commit {
                 value["commit"] = json!(commit.0);
@@ -127,8 +182,8 @@ fn result(state: &RunState, id: &StepId, node: &NodeState) -> Value {
         Some(Outcome::Failed(failure)) => failure.output.clone(),
         Some(Outcome::Skipped(_)) | None => Value::Null,
     };
-    let step = state.plan().step(id);
-    let is_command = step.is_some_and(|step| matches!(step.work, Work::Run { .. }) && step.for_each.is_none());
+    let step = state.step(id);
+    let is_command = step.is_some_and(|step| matches!(step.work, Work::Run { .. }) && !step.is_fan());
     match output {
         Value::Object(fields) if is_command => {
             for (name, field) in fields {
@@ -137,7 +192,7 @@ fn result(state: &RunState, id: &StepId, node: &NodeState) -> Value {
         }
         output => value["output"] = output,
     }
-    if step.is_some_and(|step| step.for_each.is_some()) {
+    if step.is_some_and(PlannedStep::is_fan) {
         value["results"] = Value::Array(state.items(id).map(|(_, item)| item_result(item)).collect());
     }
     value

@@ -45,10 +45,27 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What a node stands inside of: one iteration of a loop, or one call of another workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame {
+    /// The step that opened it.
+    pub step: StepId,
+    /// The key of that step's item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+    /// The attempt that opened it, from 1.
+    pub attempt: u32,
+    /// The iteration, from 1.
+    pub round: u32,
+}
+
 /// A node of a run: a step, one item of its `for_each`, or a helper session inside either (a resolver in a merge, a
 /// sub-agent that an agent started).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId {
+    /// What it stands inside of, the outermost first; nothing for a step of the run's own workflow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Frame>,
     /// The step.
     pub step: StepId,
     /// The key of an item, free text.
@@ -62,12 +79,53 @@ pub struct NodeId {
 impl NodeId {
     /// Names a step itself.
     pub fn step(step: &StepId) -> NodeId {
-        NodeId { step: step.clone(), item: None, helper: None }
+        NodeId::inside(&[], step)
     }
 
     /// Names an item of a step.
     pub fn item(step: &StepId, key: &str) -> NodeId {
-        NodeId { step: step.clone(), item: Some(key.to_owned()), helper: None }
+        NodeId::step(step).with_item(key)
+    }
+
+    /// Names a step inside of something.
+    pub fn inside(within: &[Frame], step: &StepId) -> NodeId {
+        NodeId { within: within.to_vec(), step: step.clone(), item: None, helper: None }
+    }
+
+    /// Names another step beside this node.
+    #[must_use]
+    pub fn beside(&self, step: &StepId) -> NodeId {
+        NodeId::inside(&self.within, step)
+    }
+
+    /// Names an item of this node's step.
+    #[must_use]
+    pub fn with_item(&self, key: &str) -> NodeId {
+        NodeId { within: self.within.clone(), step: self.step.clone(), item: Some(key.to_owned()), helper: None }
+    }
+
+    /// Returns the step of this node: itself without item and helper.
+    #[must_use]
+    pub fn whole(&self) -> NodeId {
+        NodeId::inside(&self.within, &self.step)
+    }
+
+    /// Returns what the nodes of one of this node's rounds stand inside of.
+    pub fn frame(&self, attempt: u32, round: u32) -> Vec<Frame> {
+        let own = Frame { step: self.step.clone(), item: self.item.clone(), attempt, round };
+        self.within.iter().cloned().chain([own]).collect()
+    }
+
+    /// Returns the node that opened what this one stands inside of.
+    pub fn opener(&self) -> Option<NodeId> {
+        let (last, outer) = self.within.split_last()?;
+        Some(NodeId { within: outer.to_vec(), step: last.step.clone(), item: last.item.clone(), helper: None })
+    }
+
+    /// Returns whether this node stands inside of something that `owner` opened, however deep.
+    pub fn is_inside(&self, owner: &NodeId) -> bool {
+        let outer = owner.within.len();
+        self.within.len() > outer && self.within[..outer] == owner.within[..] && self.within[outer].step == owner.step && self.within[outer].item == owner.item
     }
 
     /// Names a helper session of this node.
@@ -91,6 +149,11 @@ impl NodeId {
                 && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         let mut slug = self.step.0.chars().take(24).collect::<String>();
+        if !self.within.is_empty() {
+            // What it stands inside of is told apart by its hash: a path of any depth fits.
+            let outer = self.within.iter().map(Frame::to_string).collect::<String>();
+            slug.push_str(&format!("_{}", &BlobId::of(outer.as_bytes()).0[..10]));
+        }
         if let Some(key) = &self.item {
             slug.push('.');
             if plain(key) {
@@ -115,9 +178,24 @@ impl From<&StepId> for NodeId {
     }
 }
 
-impl fmt::Display for NodeId {
-    /// Writes `step`, `step/item` or `step/item:helper`.
+impl fmt::Display for Frame {
+    /// Writes `step#round.` or `step/item#round.`; attempts after the first stand as `@attempt` before the round.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.step)?;
+        if let Some(item) = &self.item {
+            write!(f, "/{item}")?;
+        }
+        if self.attempt > 1 {
+            write!(f, "@{}", self.attempt)?;
+        }
+        write!(f, "#{}.", self.round)
+    }
+}
+
+impl fmt::Display for NodeId {
+    /// Writes `step`, `step/item` or `step/item:helper`, after what it stands inside of: `loop#2.step`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.within.iter().try_for_each(|frame| write!(f, "{frame}"))?;
         write!(f, "{}", self.step)?;
         if let Some(item) = &self.item {
             write!(f, "/{item}")?;
@@ -146,5 +224,11 @@ mod tests {
         }
         assert_eq!(NodeId::item(&step, "auth").slug(), "build.auth");
         assert_eq!(NodeId::step(&step).helper("resolver-1").slug(), "build__resolver-1");
+        let owner = NodeId::item(&StepId::from("polish"), "a b");
+        let inner = |round| NodeId::inside(&owner.frame(1, round), &step);
+        assert_ne!(inner(1).slug(), inner(2).slug());
+        assert_eq!(inner(2).to_string(), "polish/a b#2.build");
+        assert_eq!(inner(2).opener(), Some(owner.clone()));
+        assert!(inner(2).is_inside(&owner) && !owner.is_inside(&owner) && !inner(1).is_inside(&NodeId::step(&step)));
     }
 }

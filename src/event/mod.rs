@@ -11,7 +11,7 @@ use crate::{
     message::{Message, Reply, ToolResult, ToolSpec},
 };
 pub(crate) use id::hex;
-pub use id::{BlobId, CommitId, NodeId, RunId, StepId};
+pub use id::{BlobId, CommitId, Frame, NodeId, RunId, StepId};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -46,10 +46,22 @@ pub enum Event {
         /// What it gave.
         holds: bool,
     },
-    /// A `for_each` got items, at its start or from the orchestrator.
+    /// A loop began an iteration, a call of another workflow began, or the run began its `on_failure` or `finally`.
+    FrameOpened {
+        /// The node whose steps begin.
+        node: NodeId,
+        /// The iteration, from 1.
+        round: u32,
+        /// The commit that the steps inside start from.
+        base: CommitId,
+        /// The inputs of a called workflow, checked and with defaults.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        inputs: Option<Map<String, Value>>,
+    },
+    /// A step with items got some, at its start or from the orchestrator.
     ItemsAdded {
-        /// The step.
-        step: StepId,
+        /// The step's node.
+        step: NodeId,
         /// The new items, in order.
         items: Vec<Item>,
         /// Who added them: the step itself, or the orchestrator's node.
@@ -214,6 +226,9 @@ pub enum Event {
         due: Timestamp,
         /// Why the last attempt failed.
         failure: Failure,
+        /// Whether the agent that the step names for this does the next attempt.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        handed_over: bool,
     },
     /// A retry is due.
     TimerFired {
@@ -301,6 +316,9 @@ pub struct Item {
     pub key: String,
     /// What templates see under the `as` name.
     pub value: Value,
+    /// The combination of the step's `matrix`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub matrix: Map<String, Value>,
     /// Keys of items that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
@@ -416,6 +434,8 @@ impl Event {
     pub fn node(&self) -> Option<&NodeId> {
         match self {
             Event::ConditionEvaluated { node, .. }
+            | Event::FrameOpened { node, .. }
+            | Event::ItemsAdded { step: node, .. }
             | Event::StepStarted { node, .. }
             | Event::WorkspaceMade { node, .. }
             | Event::AgentBriefed { node, .. }
@@ -438,7 +458,6 @@ impl Event {
             Event::RunStarted(_)
             | Event::LimitReached { .. }
             | Event::RunResumed { .. }
-            | Event::ItemsAdded { .. }
             | Event::BranchIntended { .. }
             | Event::BranchMade { .. }
             | Event::RunFinished { .. } => None,
@@ -453,6 +472,7 @@ impl Event {
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
             Event::RunResumed { .. }
             | Event::ConditionEvaluated { .. }
+            | Event::FrameOpened { .. }
             | Event::ItemsAdded { .. }
             | Event::StepStarted { .. }
             | Event::WorkspaceMade { .. }

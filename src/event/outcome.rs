@@ -105,6 +105,8 @@ pub enum FailureKind {
     UnknownStop,
     /// `verify` stayed red.
     Verify,
+    /// A loop came to its last iteration without coming to its end.
+    Exhausted,
     /// The output does not fit its schema.
     Schema,
     /// A command exited with another code than 0.
@@ -144,6 +146,7 @@ impl FailureKind {
             FailureKind::Model => "model",
             FailureKind::UnknownStop => "unknown_stop",
             FailureKind::Verify => "verify",
+            FailureKind::Exhausted => "exhausted",
             FailureKind::Schema => "schema",
             FailureKind::Command => "command",
             FailureKind::Hook => "hook",
@@ -186,6 +189,8 @@ pub enum SkipCause {
     Upstream(super::NodeId),
     /// The orchestrator stopped it.
     Stopped,
+    /// Another item of its step failed.
+    Sibling(super::NodeId),
     /// The run was ending.
     RunEnding,
 }

@@ -189,6 +189,7 @@ impl Conversation {
             Event::RunStarted(_)
             | Event::RunResumed { .. }
             | Event::ConditionEvaluated { .. }
+            | Event::FrameOpened { .. }
             | Event::ItemsAdded { .. }
             | Event::StepStarted { .. }
             | Event::WorkspaceMade { .. }

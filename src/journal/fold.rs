@@ -1,17 +1,29 @@
 //! What an event changes. Legality is settled before.
-use super::{NodeState, Phase, RunState, Todo, Workspace, state::Branch};
+use super::{
+    NodeState, Phase, RunState, Todo, Workspace,
+    state::{Branch, FINALLY, FrameState, ON_FAILURE},
+};
 use crate::{
     clock::Timestamp,
-    event::{Event, Item, NodeId, Outcome, RunStarted, SkipCause, StepId},
-    workflow::On,
+    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    workflow::{On, OnItemFailure},
 };
 
 impl RunState {
     pub(super) fn fold(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::RunStarted(started) => self.run_started(started),
-            Event::RunResumed { .. } => self.watch.something_moved(),
+            Event::RunResumed { .. } => self.something_moved(),
             Event::ConditionEvaluated { node, holds } => self.condition_evaluated(node, *holds),
+            Event::FrameOpened { node, round, base, inputs } => {
+                self.round_began(node, *round);
+                if let Some(plan) = self.inner_plan(node) {
+                    let attempt = self.nodes.get(node).map_or(1, |state| state.attempts);
+                    let within = node.frame(attempt, *round);
+                    self.add_frame(within.clone(), plan, Some(base.clone()), inputs.clone());
+                    self.begin_frame(&within);
+                }
+            }
             Event::ItemsAdded { step, items, by, max_parallel } => self.items_added(step, items, by, *max_parallel),
             Event::StepStarted { node, attempt } => self.step_started(node, *attempt, at),
             Event::WorkspaceMade { node, base, isolation, path } => {
@@ -29,16 +41,22 @@ impl RunState {
             Event::MergeAdvanced { node, progress } => self.node_mut(node).merged.push(progress.clone()),
             Event::QuestionAsked { node, call, question } => self.node_mut(node).question = Some((call.clone(), question.clone())),
             Event::QuestionAnswered { node, .. } => self.node_mut(node).question = None,
-            Event::RetryScheduled { node, due, .. } => self.retry_scheduled(node, *due),
+            Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
                 self.make_ready(node);
             }
             Event::OrchestratorWoken { node, reasons, .. } => {
-                self.watch.woken(self.open_steps == 0, reasons.iter().any(|reason| reason == "idle"));
+                if let Some(frame) = self.frame_mut(&node.within) {
+                    frame.watch.woken(frame.open_steps == 0, reasons.iter().any(|reason| reason == "idle"));
+                }
                 self.node_mut(node).conversation.apply(event);
             }
-            Event::OrchestratorRested { text, failure, .. } => self.watch.rested(text, failure.is_some()),
+            Event::OrchestratorRested { node, text, failure } => {
+                if let Some(frame) = self.frame_mut(&node.within) {
+                    frame.watch.rested(text, failure.is_some());
+                }
+            }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::StepFinished { node, outcome } => self.step_finished(node, outcome, at),
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),
@@ -56,26 +74,57 @@ impl RunState {
         self.nodes.entry(id.clone()).or_default()
     }
 
+    fn frame_mut(&mut self, within: &[Frame]) -> Option<&mut FrameState> {
+        self.frames.get_mut(within)
+    }
+
     fn run_started(&mut self, started: &RunStarted) {
         self.started = Some(started.clone());
-        if let Some(spec) = self.plan.clone().orchestrator.as_ref() {
-            self.watch.run_started(spec);
+        self.begin_frame(&[]);
+    }
+
+    /// Wakes a frame's orchestrator and moves on the steps that wait for nothing.
+    fn begin_frame(&mut self, within: &[Frame]) {
+        let Some(frame) = self.frames.get_mut(within) else { return };
+        let plan = frame.plan.clone();
+        if let Some(spec) = &plan.orchestrator {
+            frame.watch.run_started(spec);
         }
-        for id in self.plan.clone().order() {
-            let node = NodeId::step(id);
+        for id in plan.order() {
+            let node = NodeId::inside(within, id);
             if self.nodes.get(&node).is_some_and(|state| state.unmet == 0) {
                 self.settle(&node);
             }
         }
     }
 
+    fn round_began(&mut self, node: &NodeId, round: u32) {
+        self.something_moved();
+        self.todo.remove(node);
+        self.running.remove(node);
+        self.open.insert(node.clone());
+        let state = self.node_mut(node);
+        state.phase = Phase::Running;
+        state.attempts = state.attempts.max(1);
+        state.round = round;
+    }
+
+    fn something_moved(&mut self) {
+        for within in &self.watched {
+            if let Some(frame) = self.frames.get_mut(within) {
+                frame.watch.something_moved();
+            }
+        }
+    }
+
     /// Moves a node whose needs are all met to what it waits for next.
     fn settle(&mut self, id: &NodeId) {
-        let Some(step) = self.plan.step(&id.step) else { return };
+        let Some(step) = self.step(id) else { return };
+        let (conditional, fan) = (step.condition.is_some(), step.is_fan());
         let state = self.nodes.entry(id.clone()).or_default();
-        if id.item.is_none() && step.condition.is_some() && state.condition.is_none() {
+        if id.item.is_none() && conditional && state.condition.is_none() {
             self.todo.insert(id.clone(), Todo::Evaluate);
-        } else if id.item.is_none() && step.for_each.is_some() {
+        } else if id.item.is_none() && fan {
             self.todo.insert(id.clone(), Todo::Expand);
         } else {
             self.make_ready(id);
@@ -83,10 +132,17 @@ impl RunState {
     }
 
     fn make_ready(&mut self, id: &NodeId) {
+        let takes_a_place = self.step(id).is_none_or(|step| step.takes_a_place());
         let state = self.node_mut(id);
         state.phase = Phase::Ready;
         let place = state.place;
-        self.ready.insert(place, id.clone());
+        if takes_a_place { &mut self.ready } else { &mut self.free }.insert(place, id.clone());
+    }
+
+    fn no_longer_ready(&mut self, id: &NodeId) {
+        let place = self.node_mut(id).place;
+        self.ready.remove(&place);
+        self.free.remove(&place);
     }
 
     fn condition_evaluated(&mut self, id: &NodeId, holds: bool) {
@@ -99,13 +155,14 @@ impl RunState {
         }
     }
 
-    fn items_added(&mut self, step: &StepId, items: &[Item], by: &NodeId, max_parallel: Option<u32>) {
-        let node = NodeId::step(step);
-        self.todo.remove(&node);
-        if *by != node {
-            self.watch.items_added(step, items);
+    fn items_added(&mut self, step: &NodeId, items: &[Item], by: &NodeId, max_parallel: Option<u32>) {
+        self.todo.remove(step);
+        if by != step
+            && let Some(frame) = self.frame_mut(&step.within)
+        {
+            frame.watch.items_added(&step.step, items);
         }
-        let step_place = self.place(&node);
+        let (frame_place, step_place, _) = self.node_mut(step).place;
         let fan = self.fans.entry(step.clone()).or_default();
         let first = fan.keys.len() + 1;
         fan.max_parallel = max_parallel.or(fan.max_parallel);
@@ -116,15 +173,20 @@ impl RunState {
                 fan.waiting_for.entry(need.clone()).or_default().push(item.key.clone());
             }
         }
+        let halted_by = fan.halted_by.clone();
         if fan.open == 0 {
-            self.todo.insert(node, Todo::Join);
+            self.todo.insert(step.clone(), Todo::Join);
         }
         for (at, item) in items.iter().enumerate() {
-            let id = NodeId::item(step, &item.key);
-            self.nodes.insert(id, NodeState { place: (step_place, first + at), item: Some(item.clone()), ..NodeState::default() });
+            let state = NodeState { place: (frame_place, step_place, first + at), item: Some(item.clone()), ..NodeState::default() };
+            self.nodes.insert(step.with_item(&item.key), state);
         }
         for item in items {
-            self.item_needs(&NodeId::item(step, &item.key));
+            let id = step.with_item(&item.key);
+            match &halted_by {
+                Some(by) => drop(self.todo.insert(id, Todo::Skip(SkipCause::Sibling(by.clone())))),
+                None => self.item_needs(&id),
+            }
         }
     }
 
@@ -133,7 +195,7 @@ impl RunState {
         let needs = self.nodes.get(id).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
         let mut unmet = 0;
         for need in needs {
-            let needed = NodeId::item(&id.step, &need);
+            let needed = id.with_item(&need);
             match self.outcome(&needed) {
                 None => unmet += 1,
                 Some(Outcome::Succeeded(_)) => {}
@@ -149,10 +211,10 @@ impl RunState {
     }
 
     fn step_started(&mut self, id: &NodeId, attempt: u32, at: Timestamp) {
-        self.watch.something_moved();
+        self.something_moved();
         self.running.insert(id.clone());
         if id.item.is_some()
-            && let Some(fan) = self.fans.get_mut(&id.step)
+            && let Some(fan) = self.fans.get_mut(&id.whole())
         {
             fan.running += 1;
         }
@@ -160,19 +222,34 @@ impl RunState {
         for name in self.helpers.remove(id).unwrap_or_default() {
             self.nodes.remove(&id.helper(&name));
         }
+        if let Some(time) = self.step(id).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
+            self.deadlines.insert(id.clone(), at.after(time));
+        }
+        self.no_longer_ready(id);
         let state = self.nodes.entry(id.clone()).or_default();
-        let spent = state.spent;
-        let (item, condition, unmet, place) = (state.item.take(), state.condition, state.unmet, state.place);
-        self.ready.remove(&place);
-        *state = NodeState { phase: Phase::Running, attempts: attempt, began: Some(at), item, place, condition, unmet, spent, ..NodeState::default() };
+        let before = std::mem::take(state);
+        *state = NodeState {
+            phase: Phase::Running,
+            attempts: attempt,
+            began: Some(at),
+            item: before.item,
+            place: before.place,
+            condition: before.condition,
+            unmet: before.unmet,
+            spent: before.spent,
+            handed_over: before.handed_over,
+            ..NodeState::default()
+        };
     }
 
     fn conversed(&mut self, id: &NodeId, event: &Event) {
+        if matches!(event, Event::ModelReplied { .. }) && self.is_orchestrator(id) {
+            if let Some(frame) = self.frame_mut(&id.within) {
+                frame.watch.replied();
+            }
+        }
         let state = self.nodes.entry(id.clone()).or_default();
         let before = *state.conversation.spent();
-        if matches!(event, Event::ModelReplied { .. }) && self.plan.orchestrator.as_ref().is_some_and(|spec| spec.node == *id) {
-            self.watch.replied();
-        }
         state.conversation.apply(event);
         let delta = state.conversation.spent().since(&before);
         state.spent += delta;
@@ -182,12 +259,15 @@ impl RunState {
         }
     }
 
-    fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp) {
+    fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp, handed_over: bool) {
         let ended = self.nodes.get(id).is_some_and(|state| state.phase == Phase::Ended);
         self.running.remove(id);
-        if let Some(fan) = self.fans.get_mut(&id.step).filter(|_| id.item.is_some()) {
+        self.doomed.remove(id);
+        self.close_frames_of(id);
+        if let Some(fan) = self.fans.get_mut(&id.whole()).filter(|_| id.item.is_some()) {
             if ended {
                 fan.open += 1;
+                fan.halted_by = None;
             } else {
                 fan.running = fan.running.saturating_sub(1);
             }
@@ -195,25 +275,29 @@ impl RunState {
         let state = self.node_mut(id);
         state.phase = Phase::Retrying;
         state.outcome = None;
+        state.question = None;
+        state.handed_over |= handed_over;
         self.timers.insert(id.clone(), due);
         if ended {
             // Only the orchestrator has items tried again that have ended.
-            self.watch.item_retried(id);
-            self.todo.remove(&NodeId::step(&id.step));
+            if let Some(frame) = self.frame_mut(&id.within) {
+                frame.watch.item_retried(id);
+            }
+            self.todo.remove(&id.whole());
             self.revive_dependents(id);
         }
     }
 
     /// Items that were skipped because of one that is tried again wait for it again.
     fn revive_dependents(&mut self, id: &NodeId) {
-        let waiting = self.fans.get(&id.step).and_then(|fan| fan.waiting_for.get(id.item.as_deref().unwrap_or_default())).cloned().unwrap_or_default();
+        let waiting = self.waiting_for(id);
         for key in waiting {
-            let dependent = NodeId::item(&id.step, &key);
+            let dependent = id.with_item(&key);
             if matches!(self.outcome(&dependent), Some(Outcome::Skipped(SkipCause::Upstream(_)))) {
                 let state = self.node_mut(&dependent);
                 state.phase = Phase::Waiting;
                 state.outcome = None;
-                if let Some(fan) = self.fans.get_mut(&id.step) {
+                if let Some(fan) = self.fans.get_mut(&id.whole()) {
                     fan.open += 1;
                 }
                 self.item_needs(&dependent);
@@ -225,49 +309,116 @@ impl RunState {
         }
     }
 
+    /// Returns the keys of the items that need an item.
+    fn waiting_for(&self, id: &NodeId) -> Vec<String> {
+        self.fans.get(&id.whole()).and_then(|fan| fan.waiting_for.get(id.item.as_deref().unwrap_or_default())).cloned().unwrap_or_default()
+    }
+
     fn step_finished(&mut self, id: &NodeId, outcome: &Outcome, at: Timestamp) {
         self.todo.remove(id);
         self.timers.remove(id);
-        let was_running = self.running.remove(id);
-        let place = self.node_mut(id).place;
-        self.ready.remove(&place);
+        self.doomed.remove(id);
+        let had_begun = self.running.remove(id) | self.open.contains(id);
+        self.close_frames_of(id);
+        self.no_longer_ready(id);
         let state = self.node_mut(id);
         state.phase = Phase::Ended;
         state.ended = Some(at);
         state.question = None;
         state.outcome = Some(outcome.clone());
         if id.item.is_some() {
-            self.item_ended(id, outcome, was_running);
+            self.item_ended(id, outcome, had_begun);
         } else {
-            self.open_steps = self.open_steps.saturating_sub(1);
-            self.tell_dependents(id, outcome);
+            self.whole_step_ended(id, outcome);
         }
     }
 
-    fn item_ended(&mut self, id: &NodeId, outcome: &Outcome, was_running: bool) {
-        let fan = self.fans.entry(id.step.clone()).or_default();
+    fn whole_step_ended(&mut self, id: &NodeId, outcome: &Outcome) {
+        let counts = outcome.failure().is_some() && self.step(id).is_some_and(|step| !step.allow_failure);
+        let Some(frame) = self.frame_mut(&id.within) else { return };
+        frame.open_steps = frame.open_steps.saturating_sub(1);
+        frame.failed |= counts;
+        if frame.open_steps == 0 {
+            // The end of an ending is the business of what it is the ending of.
+            let is_ending = |node: &NodeId| matches!(node.step.0.as_str(), ON_FAILURE | FINALLY);
+            let opener = id.opener().and_then(|opener| if is_ending(&opener) { opener.opener() } else { Some(opener) });
+            if let Some(opener) = opener.filter(|opener| self.open.contains(opener)) {
+                self.todo.insert(opener, Todo::Turn);
+            }
+        }
+        self.tell_dependents(id, outcome);
+    }
+
+    /// Drops what was to happen inside of a node that has ended or begins anew.
+    fn close_frames_of(&mut self, owner: &NodeId) {
+        self.deadlines.remove(owner);
+        if !self.open.remove(owner) {
+            return;
+        }
+        let outside = |node: &NodeId| !node.is_inside(owner);
+        self.todo.retain(|node, _| outside(node));
+        self.ready.retain(|_, node| outside(node));
+        self.free.retain(|_, node| outside(node));
+        self.running.retain(outside);
+        self.open.retain(outside);
+        self.doomed.retain(|node, _| outside(node));
+        self.timers.retain(|node, _| outside(node));
+        self.deadlines.retain(|node, _| outside(node));
+        self.watched.retain(|within| !NodeId::inside(within, &owner.step).is_inside(owner));
+    }
+
+    fn item_ended(&mut self, id: &NodeId, outcome: &Outcome, had_begun: bool) {
+        let step = id.whole();
+        let fan = self.fans.entry(step.clone()).or_default();
         fan.open = fan.open.saturating_sub(1);
-        fan.running = fan.running.saturating_sub(u32::from(was_running));
-        let waiting = fan.waiting_for.get(id.item.as_deref().unwrap_or_default()).cloned().unwrap_or_default();
-        if fan.open == 0 {
-            self.todo.insert(NodeId::step(&id.step), Todo::Join);
+        fan.running = fan.running.saturating_sub(u32::from(had_begun));
+        let last = fan.open == 0;
+        if last {
+            self.todo.insert(step.clone(), Todo::Join);
         }
-        if let Some(spec) = self.plan.clone().orchestrator.as_ref().filter(|spec| spec.supervises.contains(&id.step)) {
-            self.watch.item_ended(spec, id, outcome);
+        if let Some(frame) = self.frames.get_mut(id.within.as_slice())
+            && let Some(spec) = frame.plan.clone().orchestrator.as_ref().filter(|spec| spec.supervises.contains(&id.step))
+        {
+            frame.watch.item_ended(spec, id, outcome);
         }
-        for key in waiting {
-            let dependent = NodeId::item(&id.step, &key);
+        if outcome.failure().is_some() {
+            self.halt_siblings(id);
+        }
+        for key in self.waiting_for(id) {
+            let dependent = id.with_item(&key);
             if self.nodes.get(&dependent).is_some_and(|state| state.phase == Phase::Waiting) {
                 self.met(&dependent, id, outcome.success().is_some());
             }
         }
     }
 
+    /// Keeps the other items of a step from beginning, and has those that run stopped, where the step says so.
+    fn halt_siblings(&mut self, id: &NodeId) {
+        let Some(step) = self.step(id) else { return };
+        let fail_fast = step.for_each.as_ref().is_some_and(|fan| fan.fail_fast) || step.matrix.as_ref().is_some_and(|fan| fan.fail_fast);
+        let stops = step.for_each.as_ref().is_some_and(|fan| fan.on_item_failure == OnItemFailure::Stop);
+        let Some(fan) = self.fans.get_mut(&id.whole()).filter(|fan| (fail_fast || stops) && fan.halted_by.is_none()) else { return };
+        fan.halted_by = Some(id.clone());
+        for key in fan.keys.clone() {
+            let sibling = id.with_item(&key);
+            match self.nodes.get(&sibling).map(|state| state.phase) {
+                Some(Phase::Ended) | None => {}
+                Some(Phase::Running) if fail_fast => drop(self.doomed.insert(sibling, id.clone())),
+                Some(Phase::Running) => {}
+                Some(Phase::Waiting | Phase::Ready | Phase::Retrying) => {
+                    self.no_longer_ready(&sibling);
+                    self.timers.remove(&sibling);
+                    self.todo.insert(sibling, Todo::Skip(SkipCause::Sibling(id.clone())));
+                }
+            }
+        }
+    }
+
     fn tell_dependents(&mut self, id: &NodeId, outcome: &Outcome) {
-        let plan = self.plan.clone();
+        let Some(plan) = self.frames.get(id.within.as_slice()).map(|frame| frame.plan.clone()) else { return };
         let dependents: Vec<(StepId, On)> = plan.dependents(&id.step).map(|(step, on)| (step.id.clone(), on)).collect();
         for (step, on) in dependents {
-            let dependent = NodeId::step(&step);
+            let dependent = id.beside(&step);
             if self.nodes.get(&dependent).is_some_and(|state| state.phase == Phase::Waiting) {
                 self.met(&dependent, id, plan.satisfied(&id.step, on, outcome));
             }

@@ -1,6 +1,6 @@
 //! What may follow what: an event that cannot have happened is refused before it is stored.
-use super::{Call, Next, Phase, RunState, Todo};
-use crate::event::{Event, Item, NodeId, Outcome, StepId};
+use super::{Call, Next, Phase, RunState, Todo, Watch};
+use crate::event::{Event, Item, NodeId, Outcome};
 use std::collections::HashSet;
 
 impl RunState {
@@ -9,6 +9,7 @@ impl RunState {
         match event {
             Event::RunStarted(_) | Event::RunResumed { .. } | Event::LimitReached { .. } => None,
             Event::ConditionEvaluated { node, .. } => no(self.todo.get(node) == Some(&Todo::Evaluate), "the node waits for no condition"),
+            Event::FrameOpened { node, round, .. } => self.frame_objection(node, *round),
             Event::ItemsAdded { step, items, by, .. } => self.items_objection(step, items, by),
             Event::StepStarted { node, attempt } => no(
                 self.nodes.get(node).is_some_and(|state| state.phase == Phase::Ready && state.attempts + 1 == *attempt),
@@ -40,26 +41,40 @@ impl RunState {
             Event::RetryScheduled { node, .. } => no(self.may_retry(node), "the node cannot be tried again"),
             Event::TimerFired { node } => no(self.timers.contains_key(node), "the node waits for no time"),
             Event::OrchestratorWoken { node, .. } => {
-                no(self.is_orchestrator(node) && !self.watch.is_awake() && !self.watch.is_broken(), "the orchestrator cannot be woken")
+                no(self.watch_of(node).is_some_and(|watch| !watch.is_awake() && !watch.is_broken()), "the orchestrator cannot be woken")
             }
-            Event::OrchestratorRested { node, .. } => no(self.is_orchestrator(node) && self.watch.is_awake(), "the orchestrator is not awake"),
+            Event::OrchestratorRested { node, .. } => no(self.watch_of(node).is_some_and(Watch::is_awake), "the orchestrator is not awake"),
             Event::StepFinished { node, outcome } => self.end_objection(node, outcome),
-            Event::BranchIntended { .. } => no(self.open_steps == 0 && self.branch.is_none(), "the run has open steps, or a branch"),
+            Event::BranchIntended { .. } => no(self.open_steps() == 0 && self.branch.is_none(), "the run has open steps, or a branch"),
             Event::BranchMade { name, commit } => {
                 no(self.branch.as_ref().is_some_and(|branch| branch.name == *name && branch.commit == *commit), "another branch was intended")
             }
-            Event::RunFinished { .. } => no(self.open_steps == 0 && self.running.is_empty(), "the run has open steps"),
+            Event::RunFinished { .. } => no(self.open_steps() == 0 && self.running.is_empty(), "the run has open steps"),
         }
     }
 
-    fn items_objection(&self, step: &StepId, items: &[Item], by: &NodeId) -> Option<&'static str> {
-        let node = NodeId::step(step);
-        let first = *by == node;
+    fn frame_objection(&self, node: &NodeId, round: u32) -> Option<&'static str> {
+        let Some(plan) = self.inner_plan(node) else { return Some("there are no steps inside the node") };
+        if plan.order().is_empty() {
+            return Some("there are no steps inside the node");
+        }
+        let legal = match self.nodes.get(node) {
+            // An ending begins once, when every step around it has ended.
+            None => round == 1 && self.step(node).is_none() && self.frames.get(node.within.as_slice()).is_some_and(|frame| frame.open_steps == 0),
+            Some(state) if state.round == 0 => round == 1 && self.running.contains(node),
+            Some(state) => round == state.round + 1 && self.todo.get(node) == Some(&Todo::Turn),
+        };
+        if legal { None } else { Some("the node does not wait for this iteration") }
+    }
+
+    fn items_objection(&self, step: &NodeId, items: &[Item], by: &NodeId) -> Option<&'static str> {
+        let node = step;
+        let first = by == node;
         let fan = self.fans.get(step);
-        if self.plan.step(step).is_none_or(|step| step.for_each.is_none()) || self.outcome(&node).is_some() {
+        if self.step(step).is_none_or(|step| !step.is_fan()) || self.outcome(node).is_some() {
             return Some("the step takes no items");
         }
-        if first && self.todo.get(&node) != Some(&Todo::Expand) || !first && (fan.is_none() || !self.is_orchestrator(by)) {
+        if first && self.todo.get(node) != Some(&Todo::Expand) || !first && (fan.is_none() || !self.is_orchestrator(by)) {
             return Some("the step does not wait for these items");
         }
         let mut keys: HashSet<&str> = fan.map(|fan| fan.keys.iter().map(String::as_str).collect()).unwrap_or_default();
@@ -77,18 +92,18 @@ impl RunState {
         if state.phase == Phase::Ended || node.helper.is_some() {
             return Some("the node has ended");
         }
-        if self.fans.get(&node.step).is_some_and(|fan| node.item.is_none() && fan.open > 0) {
+        if node.item.is_none() && self.fans.get(node).is_some_and(|fan| fan.open > 0) {
             return Some("the step has open items");
         }
         let waited = self.todo.contains_key(node) || matches!(state.phase, Phase::Retrying | Phase::Ready);
-        let legal = self.running.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
+        let legal =
+            self.running.contains(node) || self.open.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
         if legal { None } else { Some("the node was never begun") }
     }
 
     fn may_retry(&self, node: &NodeId) -> bool {
-        let ended_item =
-            node.item.is_some() && self.outcome(node).is_some_and(|outcome| outcome.failure().is_some()) && self.outcome(&NodeId::step(&node.step)).is_none();
-        self.running.contains(node) || ended_item
+        let ended_item = node.item.is_some() && self.outcome(node).is_some_and(|outcome| outcome.failure().is_some()) && self.outcome(&node.whole()).is_none();
+        self.running.contains(node) || self.open.contains(node) || ended_item
     }
 
     fn next(&self, node: &NodeId) -> Option<Next> {

@@ -7,13 +7,19 @@
 use super::{Conversation, Spent, Watch};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Event, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SkipCause, StepId},
-    plan::Plan,
+    event::{CommitId, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SkipCause},
+    plan::{Plan, PlannedStep},
 };
+use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
+
+/// The reserved id of the frame that runs after a run that failed.
+pub const ON_FAILURE: &str = "on_failure";
+/// The reserved id of the frame that runs at the end of every run.
+pub const FINALLY: &str = "finally";
 
 /// The state of one run.
 #[derive(Debug, Clone)]
@@ -21,19 +27,40 @@ pub struct RunState {
     pub(super) plan: Arc<Plan>,
     pub(super) next_seq: u64,
     pub(super) started: Option<RunStarted>,
+    pub(super) frames: HashMap<Vec<Frame>, FrameState>,
+    pub(super) watched: BTreeSet<Vec<Frame>>,
     pub(super) nodes: HashMap<NodeId, NodeState>,
-    pub(super) fans: HashMap<StepId, Fan>,
+    pub(super) fans: HashMap<NodeId, Fan>,
     pub(super) helpers: HashMap<NodeId, BTreeSet<String>>,
     pub(super) todo: BTreeMap<NodeId, Todo>,
     pub(super) ready: BTreeMap<Place, NodeId>,
+    pub(super) free: BTreeMap<Place, NodeId>,
     pub(super) running: BTreeSet<NodeId>,
+    pub(super) open: BTreeSet<NodeId>,
+    pub(super) doomed: BTreeMap<NodeId, NodeId>,
     pub(super) timers: BTreeMap<NodeId, Timestamp>,
-    pub(super) open_steps: usize,
-    pub(super) watch: Watch,
+    pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
     pub(super) limit: Option<Limit>,
     pub(super) branch: Option<Branch>,
     pub(super) finished: Option<Outcome>,
+}
+
+/// The graph that one frame runs: the run's own, an iteration of a loop's body, a called workflow, an ending.
+#[derive(Debug, Clone)]
+pub struct FrameState {
+    /// Its plan.
+    pub plan: Arc<Plan>,
+    /// Steps that have not ended.
+    pub open_steps: usize,
+    /// Whether a step has failed whose failure counts.
+    pub failed: bool,
+    /// The orchestrator's side.
+    pub watch: Watch,
+    /// The commit its steps start from; the run's own have it from the run.
+    pub base: Option<CommitId>,
+    /// The inputs of a called workflow; a loop's body and an ending have those around them.
+    pub inputs: Option<Map<String, Value>>,
 }
 
 /// The state of one node.
@@ -43,6 +70,10 @@ pub struct NodeState {
     pub phase: Phase,
     /// Attempts begun.
     pub attempts: u32,
+    /// Iterations begun in the present attempt, of a loop; 1 for a call that has begun.
+    pub round: u32,
+    /// Whether the agent that its step names for failed items does the present attempt.
+    pub handed_over: bool,
     /// When the present attempt began.
     pub began: Option<Timestamp>,
     /// When it ended.
@@ -69,8 +100,8 @@ pub struct NodeState {
     pub(super) condition: Option<bool>,
 }
 
-/// A step's place in the plan's order, and an item's in its list, from 1.
-pub(super) type Place = (usize, usize);
+/// A frame's place in the order of opening, a step's in the plan's order, and an item's in its list, from 1.
+pub(super) type Place = (usize, usize, usize);
 
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -108,6 +139,8 @@ pub enum Todo {
     Expand,
     /// All its items have ended.
     Join,
+    /// All steps inside it have ended: another iteration, or the end.
+    Turn,
     /// It will never start.
     Skip(SkipCause),
 }
@@ -123,6 +156,8 @@ pub struct Fan {
     pub max_parallel: Option<u32>,
     /// How many have begun and not ended.
     pub running: u32,
+    /// The item whose failure keeps others from beginning.
+    pub halted_by: Option<NodeId>,
     pub(super) waiting_for: HashMap<String, Vec<String>>,
 }
 
@@ -152,28 +187,30 @@ pub struct IllegalEvent {
 impl RunState {
     /// The state before the first record.
     pub fn new(plan: Arc<Plan>) -> RunState {
-        let mut nodes = HashMap::with_capacity(plan.order().len());
-        for (at, id) in plan.order().iter().enumerate() {
-            nodes.insert(NodeId::step(id), NodeState { place: (at, 0), unmet: plan.needs(id).count(), ..NodeState::default() });
-        }
-        RunState {
-            open_steps: plan.order().len(),
-            plan,
+        let mut state = RunState {
+            plan: plan.clone(),
             next_seq: 0,
             started: None,
-            nodes,
+            frames: HashMap::new(),
+            watched: BTreeSet::new(),
+            nodes: HashMap::with_capacity(plan.order().len()),
             fans: HashMap::new(),
             helpers: HashMap::new(),
             todo: BTreeMap::new(),
             ready: BTreeMap::new(),
+            free: BTreeMap::new(),
             running: BTreeSet::new(),
+            open: BTreeSet::new(),
+            doomed: BTreeMap::new(),
             timers: BTreeMap::new(),
-            watch: Watch::default(),
+            deadlines: BTreeMap::new(),
             spent: Spent::default(),
             limit: None,
             branch: None,
             finished: None,
-        }
+        };
+        state.add_frame(Vec::new(), plan, None, None);
+        state
     }
 
     /// Folds a whole log.
@@ -248,16 +285,39 @@ impl RunState {
         self.nodes.get(id)?.outcome.as_ref()
     }
 
+    /// Returns a frame; the run's own is that of no frames at all.
+    pub fn frame(&self, within: &[Frame]) -> Option<&FrameState> {
+        self.frames.get(within)
+    }
+
+    /// Returns the frames with an orchestrator.
+    pub fn watched(&self) -> &BTreeSet<Vec<Frame>> {
+        &self.watched
+    }
+
+    /// Returns what is planned of a node, whatever frame it is in.
+    pub fn step(&self, node: &NodeId) -> Option<&PlannedStep> {
+        self.frames.get(node.within.as_slice())?.plan.step(&node.step)
+    }
+
+    /// Returns the present frame of a node whose steps have begun.
+    pub fn inner(&self, node: &NodeId) -> Option<(Vec<Frame>, &FrameState)> {
+        let state = self.nodes.get(node).filter(|state| state.round > 0)?;
+        let within = node.frame(state.attempts, state.round);
+        let frame = self.frames.get(&within)?;
+        Some((within, frame))
+    }
+
     /// Returns the items of a step.
-    pub fn fan(&self, step: &StepId) -> Option<&Fan> {
+    pub fn fan(&self, step: &NodeId) -> Option<&Fan> {
         self.fans.get(step)
     }
 
     /// Returns the items' nodes of a step, in order.
-    pub fn items(&self, step: &StepId) -> impl Iterator<Item = (NodeId, &NodeState)> {
+    pub fn items(&self, step: &NodeId) -> impl Iterator<Item = (NodeId, &NodeState)> {
         let keys = self.fans.get(step).map(|fan| fan.keys.as_slice()).unwrap_or_default();
         keys.iter().filter_map(move |key| {
-            let id = NodeId::item(step, key);
+            let id = step.with_item(key);
             let state = self.nodes.get(&id)?;
             Some((id, state))
         })
@@ -274,14 +334,31 @@ impl RunState {
         &self.todo
     }
 
-    /// Returns what waits for a slot, in the order in which it is to get one, from the step at a place of the plan's order on.
-    pub fn ready_from(&self, step: usize) -> impl Iterator<Item = &NodeId> {
-        self.ready.range((step, 0)..).map(|(_, node)| node)
+    /// Returns what waits for a slot, in the order in which it is to get one, from the step behind that of `after` on.
+    pub fn ready_after<'s>(&'s self, after: Option<&NodeId>) -> impl Iterator<Item = &'s NodeId> + use<'s> {
+        let from = after.and_then(|node| self.nodes.get(node)).map_or((0, 0, 0), |state| (state.place.0, state.place.1 + 1, 0));
+        self.ready.range(from..).map(|(_, node)| node)
     }
 
-    /// Returns the place of a node's step in the plan's order.
-    pub fn place(&self, node: &NodeId) -> usize {
-        self.nodes.get(node).map_or(0, |state| state.place.0)
+    /// Returns what may begin and takes no slot, likewise.
+    pub fn free_after<'s>(&'s self, after: Option<&NodeId>) -> impl Iterator<Item = &'s NodeId> + use<'s> {
+        let from = after.and_then(|node| self.nodes.get(node)).map_or((0, 0, 0), |state| (state.place.0, state.place.1 + 1, 0));
+        self.free.range(from..).map(|(_, node)| node)
+    }
+
+    /// Returns running items that are to be stopped, each with the one whose failure is why.
+    pub fn doomed(&self) -> &BTreeMap<NodeId, NodeId> {
+        &self.doomed
+    }
+
+    /// Returns when nodes whose steps are under way are out of time.
+    pub fn deadlines(&self) -> &BTreeMap<NodeId, Timestamp> {
+        &self.deadlines
+    }
+
+    /// Returns the nodes whose steps are under way.
+    pub fn open(&self) -> &BTreeSet<NodeId> {
+        &self.open
     }
 
     /// Returns what has begun and not ended.
@@ -296,12 +373,7 @@ impl RunState {
 
     /// Returns how many steps have not ended.
     pub fn open_steps(&self) -> usize {
-        self.open_steps
-    }
-
-    /// Returns the orchestrator's side.
-    pub fn watch(&self) -> &Watch {
-        &self.watch
+        self.frames.get([].as_slice()).map_or(0, |frame| frame.open_steps)
     }
 
     /// Returns what all agents have used.
@@ -325,16 +397,48 @@ impl RunState {
     }
 
     /// Returns whether a step's items may be joined: nothing can be added to them any more.
-    pub fn may_join(&self, step: &StepId) -> bool {
-        self.plan.orchestrator.as_ref().is_none_or(|spec| !spec.supervises.contains(step) || spec.may.is_empty() || self.watch.is_quiet())
+    pub fn may_join(&self, step: &NodeId) -> bool {
+        let Some(frame) = self.frames.get(step.within.as_slice()) else { return true };
+        let spec = frame.plan.orchestrator.as_ref();
+        spec.is_none_or(|spec| !spec.supervises.contains(&step.step) || spec.may.is_empty() || frame.watch.is_quiet())
     }
 
-    pub(super) fn is_orchestrator(&self, id: &NodeId) -> bool {
-        self.plan.orchestrator.as_ref().is_some_and(|spec| spec.node == *id)
+    /// Returns whether a node is the orchestrator of its frame.
+    pub fn is_orchestrator(&self, id: &NodeId) -> bool {
+        let frame = self.frames.get(id.within.as_slice());
+        id.item.is_none() && id.helper.is_none() && frame.and_then(|frame| frame.plan.orchestrator.as_ref()).is_some_and(|spec| spec.node.step == id.step)
+    }
+
+    pub(super) fn watch_of(&self, id: &NodeId) -> Option<&Watch> {
+        self.is_orchestrator(id).then(|| self.frames.get(id.within.as_slice()).map(|frame| &frame.watch)).flatten()
     }
 
     /// A helper session lives while its owner runs; the orchestrator while it is awake.
     pub(super) fn is_active(&self, id: &NodeId) -> bool {
-        if self.is_orchestrator(id) { self.watch.is_awake() } else { self.running.contains(&id.owner()) }
+        if self.is_orchestrator(&id.owner()) { self.watch_of(&id.owner()).is_some_and(Watch::is_awake) } else { self.running.contains(&id.owner()) }
+    }
+
+    /// Adds a frame with a node for each of its steps.
+    pub(super) fn add_frame(&mut self, within: Vec<Frame>, plan: Arc<Plan>, base: Option<CommitId>, inputs: Option<Map<String, Value>>) {
+        let order = self.frames.len();
+        for (at, id) in plan.order().iter().enumerate() {
+            let state = NodeState { place: (order, at, 0), unmet: plan.needs(id).count(), ..NodeState::default() };
+            self.nodes.insert(NodeId::inside(&within, id), state);
+        }
+        if plan.orchestrator.is_some() {
+            self.watched.insert(within.clone());
+        }
+        let frame = FrameState { open_steps: plan.order().len(), plan, failed: false, watch: Watch::default(), base, inputs };
+        self.frames.insert(within, frame);
+    }
+
+    /// Returns the plan of the steps inside a node.
+    pub(super) fn inner_plan(&self, node: &NodeId) -> Option<Arc<Plan>> {
+        let plan = &self.frames.get(node.within.as_slice())?.plan;
+        match node.step.0.as_str() {
+            ON_FAILURE => plan.on_failure.clone(),
+            FINALLY => plan.finally.clone(),
+            _ => plan.step(&node.step)?.inner().cloned(),
+        }
     }
 }

@@ -41,6 +41,16 @@ pub trait Store: Send {
     fn append(&mut self, records: &[Record], synced: bool) -> Result<(), StoreError>;
 }
 
+/// A store that keeps nothing: for a run that is only simulated.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nowhere;
+
+impl Store for Nowhere {
+    fn append(&mut self, _: &[Record], _: bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
 /// Why records could not be kept or read. Every variant names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -1,6 +1,6 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
-    AgentSpec, Catalog, Limits, ModelSpec, Rules,
+    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, Rules,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
     limits::check_within,
     models::Models,
@@ -34,8 +34,11 @@ impl<'a> Agents<'a> {
     /// Resolves every agent of the workflow; those of files when they are first named.
     pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, run_limits: Limits, findings: &mut Findings<'_>) -> Agents<'a> {
         let models = Models::new(workflow, catalog, findings);
-        let otherwise = catalog.default_model.as_ref().map(|name| Spanned::new(name.clone(), workflow.name.span));
-        let default_model = workflow.defaults.model.as_ref().or(otherwise.as_ref()).and_then(|name| models.resolve(name, findings));
+        let default_model = match (&workflow.defaults.model, &catalog.default_model) {
+            (Some(name), _) => models.resolve(name, NamedBy::Defaults, findings),
+            (None, Some(name)) => models.resolve(&Spanned::new(name.clone(), workflow.name.span), NamedBy::Nobody, findings),
+            (None, None) => None,
+        };
         findings.check_names(&SKILL, &workflow.skills, &catalog.skills.keys());
         findings.check_names(&HOOK, &workflow.hooks, &catalog.hooks.iter());
         let mut agents = Agents { workflow, catalog, models, run_limits, resolved: BTreeMap::new(), used: BTreeSet::new(), default_model };
@@ -56,7 +59,7 @@ impl<'a> Agents<'a> {
         findings.check_names(&SKILL, &step.skills, &self.catalog.skills.keys());
         findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
         check_within(step.budget.as_ref(), self.workflow.budget.as_ref(), findings);
-        let override_model = step.model.as_ref().map(|model| self.models.resolve(model, findings));
+        let override_model = step.model.as_ref().map(|model| self.models.resolve(model, NamedBy::Step, findings));
         let agent = self.named(name, findings)?;
         if override_model.is_none() && !self.require_model(&agent, name, findings) {
             return None;
@@ -221,8 +224,8 @@ impl<'a> Agents<'a> {
 
     fn model(&self, own: &Agent, file: &Agent, file_at: Span, findings: &mut Findings<'_>) -> ModelSpec {
         let named = match (&own.model, &file.model) {
-            (Some(model), _) => self.models.resolve(model, findings),
-            (None, Some(model)) => self.models.resolve(&Spanned::new(model.value.clone(), file_at), findings),
+            (Some(model), _) => self.models.resolve(model, NamedBy::Agent, findings),
+            (None, Some(model)) => self.models.resolve(&Spanned::new(model.value.clone(), file_at), NamedBy::AgentFile, findings),
             (None, None) => self.default_model.clone(),
         };
         let model = named.unwrap_or_default();

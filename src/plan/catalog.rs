@@ -1,5 +1,8 @@
 //! What is known at the place where a workflow runs: plain data, filled from above.
-use crate::{message::ToolSpec, workflow::Agent};
+use crate::{
+    message::ToolSpec,
+    workflow::{Agent, ModelAlias},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything a workflow may name.
@@ -21,6 +24,8 @@ pub struct Catalog {
     pub providers: BTreeSet<String>,
     /// The model for whoever names none, from the user's configuration or the environment.
     pub default_model: Option<String>,
+    /// Aliases of the configuration, each with the file it stands in; a workflow's own come first.
+    pub aliases: BTreeMap<String, (ModelAlias, String)>,
     /// `--model ALIAS=provider/model`: aliases overridden for this run.
     pub model_overrides: BTreeMap<String, String>,
 }

@@ -20,7 +20,9 @@ mod writers;
 
 pub use catalog::{AgentFile, Catalog};
 pub use graph::{Edge, Plan};
-pub use node::{AgentSpec, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work};
+pub use node::{
+    AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work,
+};
 
 #[cfg(test)]
 mod tests;

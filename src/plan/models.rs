@@ -1,6 +1,6 @@
 //! Names of models, resolved: aliases of the workflow, overrides of this run, `provider/model`.
 use super::{
-    Catalog, ModelSpec,
+    Alias, AliasSaid, Catalog, ModelSpec, NamedBy,
     findings::{ALIAS, Findings, PROVIDER},
 };
 use crate::{
@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 /// Every alias of a workflow, checked.
 pub(super) struct Models<'a> {
     catalog: &'a Catalog,
-    aliases: BTreeMap<&'a str, &'a ModelAlias>,
+    aliases: BTreeMap<&'a str, (&'a ModelAlias, AliasSaid)>,
 }
 
 impl<'a> Models<'a> {
     /// Checks all aliases, and the overrides against them.
     pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, findings: &mut Findings<'_>) -> Models<'a> {
-        let models = Models { catalog, aliases: workflow.models.iter().map(|(name, alias)| (name.as_str(), alias)).collect() };
+        let configured = catalog.aliases.iter().map(|(name, (alias, file))| (name.as_str(), (alias, AliasSaid::Configuration(file.clone()))));
+        let own = workflow.models.iter().map(|(name, alias)| (name.as_str(), (alias, AliasSaid::Workflow)));
+        let models = Models { catalog, aliases: configured.chain(own).collect() };
         for (name, alias) in &workflow.models {
             if !catalog.model_overrides.contains_key(&name.value) {
                 alias.choices.iter().for_each(|choice| models.check_choice(choice, findings));
@@ -39,13 +41,14 @@ impl<'a> Models<'a> {
     }
 
     /// Resolves an alias or a `provider/model`; what is wrong is reported at its place.
-    pub(super) fn resolve(&self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<ModelSpec> {
-        if let Some(alias) = self.aliases.get(name.as_str()) {
-            let choices = match self.catalog.model_overrides.get(&name.value) {
-                Some(choice) => vec![choice.clone()],
-                None => alias.choices.iter().map(|choice| choice.value.clone()).collect(),
+    pub(super) fn resolve(&self, name: &Spanned<String>, named: NamedBy, findings: &mut Findings<'_>) -> Option<ModelSpec> {
+        if let Some((alias, said)) = self.aliases.get(name.as_str()) {
+            let (choices, said) = match self.catalog.model_overrides.get(&name.value) {
+                Some(choice) => (vec![choice.clone()], AliasSaid::Override),
+                None => (alias.choices.iter().map(|choice| choice.value.clone()).collect(), said.clone()),
             };
-            return Some(ModelSpec { choices, effort: alias.effort.clone(), max_output_tokens: alias.max_output_tokens });
+            let (effort, max_output_tokens) = (alias.effort.clone(), alias.max_output_tokens);
+            return Some(ModelSpec { choices, effort, max_output_tokens, named, alias: Some(Alias { name: name.value.clone(), said }) });
         }
         if name.value.contains("{{") {
             let message = "a template as `model` is part of the language but not of this version";
@@ -57,7 +60,7 @@ impl<'a> Models<'a> {
             return None;
         }
         self.check_choice(name, findings);
-        Some(ModelSpec { choices: vec![name.value.clone()], ..ModelSpec::default() })
+        Some(ModelSpec { choices: vec![name.value.clone()], named, ..ModelSpec::default() })
     }
 
     fn check_choice(&self, choice: &Spanned<String>, findings: &mut Findings<'_>) {

@@ -92,6 +92,46 @@ pub struct ModelSpec {
     pub effort: Option<String>,
     /// Cap on one reply, in tokens.
     pub max_output_tokens: Option<u32>,
+    /// Who named it.
+    pub named: NamedBy,
+    /// The alias that it was named by, where it was.
+    pub alias: Option<Alias>,
+}
+
+/// Who named a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NamedBy {
+    /// Nobody in the workflow: it is the one for whoever names none.
+    #[default]
+    Nobody,
+    /// The workflow's `defaults`.
+    Defaults,
+    /// The file of the agent.
+    AgentFile,
+    /// The agent.
+    Agent,
+    /// The step.
+    Step,
+}
+
+/// An alias that was resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// Its name.
+    pub name: String,
+    /// Who said what it stands for.
+    pub said: AliasSaid,
+}
+
+/// Who said what an alias stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AliasSaid {
+    /// The workflow.
+    Workflow,
+    /// A configuration file, by its path.
+    Configuration(String),
+    /// Whoever began the run.
+    Override,
 }
 
 /// The agent that watches over a run.

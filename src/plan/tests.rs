@@ -39,6 +39,7 @@ fn catalog() -> Catalog {
         ..Agent::default()
     };
     Catalog {
+        aliases: std::collections::BTreeMap::new(),
         tools: [
             tool("Read", true),
             tool("Grep", true),
@@ -141,12 +142,12 @@ fn a_plan_holds_everything_resolved() {
 
     let build = plan.step(&id("build")).expect("it is there");
     let Work::Agent { agent, prompt } = &build.work else { panic!("{build:?}") };
-    assert!(build.writes && build.workspace == WorkspaceKind::Worktree);
+    assert!(build.writes && build.workspace.kind == WorkspaceKind::Worktree);
     assert_eq!(build.timeout, Duration::from_mins(5));
     assert_eq!(build.env.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["A", "B"]);
     assert!(prompt.value.starts_with("Do "));
     assert_eq!(agent.system, "You write code.\n");
-    assert_eq!(agent.model, ModelSpec { choices: vec!["openai/z".to_owned()], effort: Some("high".to_owned()), max_output_tokens: None });
+    assert_eq!((agent.model.choices.as_slice(), agent.model.effort.as_deref(), agent.model.named), (&["openai/z".to_owned()][..], Some("high"), NamedBy::Step));
     assert_eq!(agent.tools, ["Bash", "Edit", "Grep", "Read", "Write"]);
     assert_eq!(agent.skills, ["review", "rust"]);
     assert_eq!(agent.hooks, ["protect-secrets", "fmt-after-edit"]);
@@ -157,14 +158,14 @@ fn a_plan_holds_everything_resolved() {
     let Work::Agent { agent, .. } = &plan_step.work else { panic!("{plan_step:?}") };
     assert_eq!((agent.access, agent.tools.as_slice()), (Access::Read, ["Bash", "Grep", "Read", "WebFetch"].map(str::to_owned).as_slice()));
     assert_eq!(agent.description, "Leads.");
-    assert!(!plan_step.writes && plan_step.workspace == WorkspaceKind::Shared && plan_step.timeout == Duration::from_mins(10));
+    assert!(!plan_step.writes && plan_step.workspace.kind == WorkspaceKind::Shared && plan_step.timeout == Duration::from_mins(10));
     let schema = plan_step.output_schema.as_deref().expect("it has one");
     assert_eq!(schema["properties"]["tasks"]["items"], json!({"$ref": "#/$defs/task"}));
     assert_eq!(schema["$defs"]["task"]["type"], "object");
 
     let Work::Merge(merge) = &plan.step(&id("land")).expect("it is there").work else { panic!("no merge") };
     assert_eq!((merge.from.as_slice(), merge.resolver_attempts), ([id("build")].as_slice(), 2));
-    assert!(plan.step(&id("check")).is_some_and(|step| step.writes && step.workspace == WorkspaceKind::Worktree));
+    assert!(plan.step(&id("check")).is_some_and(|step| step.writes && step.workspace.kind == WorkspaceKind::Worktree));
 
     let orchestrator = plan.orchestrator.as_ref().expect("it is there");
     assert_eq!(orchestrator.wake, [Wake::Start, Wake::Idle]);

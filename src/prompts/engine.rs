@@ -40,6 +40,19 @@ pub fn evaluate(text: &str, scope: &Scope) -> Result<Value, TemplateError> {
     }
 }
 
+/// Renders every text in a value, however deep, to a value.
+pub fn evaluate_all(value: &Value, scope: &Scope) -> Result<Value, TemplateError> {
+    match value {
+        Value::String(text) => evaluate(text, scope),
+        Value::Array(values) => values.iter().map(|value| evaluate_all(value, scope)).collect(),
+        Value::Object(fields) => {
+            let one = |(name, value): (&String, &Value)| Ok((name.clone(), evaluate_all(value, scope)?));
+            fields.iter().map(one).collect::<Result<_, _>>().map(Value::Object)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(value.clone()),
+    }
+}
+
 /// Evaluates a condition, written as `expr` or `{{ expr }}`; it must give true or false.
 pub fn condition(text: &str, scope: &Scope) -> Result<bool, TemplateError> {
     let condition = Condition::new(text);

@@ -16,7 +16,7 @@ mod rewrite;
 mod scope;
 mod shell;
 
-pub use engine::{condition, evaluate, render};
+pub use engine::{condition, evaluate, evaluate_all, render};
 pub use scope::Scope;
 
 use crate::source::nearest;

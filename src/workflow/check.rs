@@ -4,7 +4,7 @@ use super::{
     keys::{MAX_NAME, Name, Object, Shape},
     yaml::{Entry, Node, Yaml},
 };
-use crate::source::{Diagnostic, Source, Span, codes, nearest};
+use crate::source::{Diagnostic, Diagnostics, Source, Span, codes, nearest};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The most errors that are reported of one file.
@@ -29,6 +29,13 @@ pub(super) fn check(source: &Arc<Source>, root: &Node, object: &'static Object) 
         }
     }
     checker.found
+}
+
+/// Puts findings into the order of their file.
+pub(super) fn in_order(mut found: Vec<Diagnostic>) -> Diagnostics {
+    found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
+    found.truncate(MAX_FOUND);
+    Diagnostics(found)
 }
 
 /// Joins words for a message: `` `a`, `b` ``.

@@ -67,6 +67,12 @@ impl<'a> Fields<'a> {
         self.map(key).filter_map(|(name, node)| Some((name.clone(), text(self.source, node)?))).collect()
     }
 
+    /// Reads a list of values of any kind.
+    pub(super) fn list(&self, key: &'static str) -> impl Iterator<Item = &'a Node> {
+        let nodes: &[Node] = if let Some(Yaml::List(nodes)) = self.node(key).map(|node| &node.value) { nodes } else { &[] };
+        nodes.iter()
+    }
+
     /// Reads text.
     pub(super) fn text(&self, key: &'static str) -> Option<Spanned<String>> {
         text(self.source, self.node(key)?)

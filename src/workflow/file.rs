@@ -19,12 +19,7 @@ impl Workflow {
         let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
         let mut found = check::check(source, &root, &keys::FILE);
         let workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
-        if found.is_empty() {
-            return Ok(workflow);
-        }
-        found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
-        found.truncate(check::MAX_FOUND);
-        Err(Diagnostics(found))
+        if found.is_empty() { Ok(workflow) } else { Err(check::in_order(found)) }
     }
 }
 

@@ -136,11 +136,11 @@ impl Object {
     }
 }
 
-const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+pub(super) const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     Key { name, shape, required: false, doc }
 }
 
-const fn must(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+pub(super) const fn must(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     Key { name, shape, required: true, doc }
 }
 

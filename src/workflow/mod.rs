@@ -11,11 +11,13 @@ mod fields;
 mod file;
 mod keys;
 mod schema;
+mod stub;
 mod types;
 mod yaml;
 
 pub use duration::parse_duration;
 pub use schema::json_schema;
+pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};
 pub use types::*;
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn fail_fast_stops_what_runs_and_what_waits() {
     );
     assert_eq!(code, 1, "{out}");
     for item in ["long", "waits"] {
-        assert_eq!(outcome(&records, &format!("each/{item}"))["skipped"], "stopped");
+        assert_eq!(outcome(&records, &format!("each/{item}"))["skipped"]["sibling"]["item"], "bad");
     }
     assert!(started(&records, "each/waits").is_none());
     assert!(outcome(&records, "each")["failed"]["message"].as_str().unwrap().contains("bad"));

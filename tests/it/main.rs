@@ -17,6 +17,7 @@ mod isolation;
 mod items;
 mod limits;
 mod llm;
+mod plan_command;
 mod real;
 mod recovery;
 mod scenarios;

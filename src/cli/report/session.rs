@@ -11,6 +11,7 @@ use serde_json::Value;
 pub(in crate::cli) enum Entry<'a> {
     Began { attempt: u32 },
     Condition { holds: bool },
+    Round { round: u32, base: &'a CommitId },
     Workspace { base: &'a CommitId, isolation: &'a str, path: &'a str },
     Briefed { agent: &'a str, models: &'a [String], tools: Vec<&'a str>, message: &'a Message },
     Turn(Turn<'a>),
@@ -117,6 +118,7 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
     Some(match event {
         Event::StepStarted { attempt, .. } => Entry::Began { attempt: *attempt },
         Event::ConditionEvaluated { holds, .. } => Entry::Condition { holds: *holds },
+        Event::FrameOpened { round, base, .. } => Entry::Round { round: *round, base },
         Event::WorkspaceMade { base, isolation, path, .. } => Entry::Workspace { base, isolation, path },
         Event::AgentBriefed { brief, .. } => Entry::Briefed {
             agent: &brief.agent,

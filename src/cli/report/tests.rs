@@ -78,7 +78,7 @@ pub(in crate::cli) fn failed(message: &str) -> Outcome {
 }
 
 fn item(key: &str) -> Item {
-    Item { key: key.to_owned(), value: Value::Null, needs: Vec::new() }
+    Item { key: key.to_owned(), value: Value::Null, matrix: Map::new(), needs: Vec::new() }
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn nodes_stand_below_what_they_belong_to() {
         Event::OrchestratorWoken { node: watch.clone(), reasons: vec!["start".to_owned()], message: Message::user("x") },
         begins(&plan, 1),
         ends(&plan, succeeded(Value::Null, None)),
-        Event::ItemsAdded { step: build.step.clone(), items: vec![item("b/x"), item("a")], by: build.clone(), max_parallel: None },
+        Event::ItemsAdded { step: build.clone(), items: vec![item("b/x"), item("a")], by: build.clone(), max_parallel: None },
         begins(&b, 1),
         begins(&a, 1),
         begins(&land, 1),
@@ -116,7 +116,7 @@ fn a_new_attempt_forgets_what_was_the_old_one_s_and_keeps_what_was_used() {
         workspace("/one"),
         replied(&step, "x", &[]),
         Event::WorkCaptured { node: step.clone(), commit: "22".into(), paths: vec!["p".to_owned()] },
-        Event::RetryScheduled { node: step.clone(), due: Timestamp(0), failure: Failure::new(FailureKind::Model, "no answer") },
+        Event::RetryScheduled { node: step.clone(), due: Timestamp(0), failure: Failure::new(FailureKind::Model, "no answer"), handed_over: false },
         Event::TimerFired { node: step.clone() },
         begins(&step, 2),
         replied(&step, "y", &[]),

@@ -85,6 +85,7 @@ impl Screen {
                 let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &format!("Attempt {attempt}")));
             }
             Entry::Condition { holds } => self.say("if", if *holds { "holds" } else { "does not hold" }, Tone::Dim),
+            Entry::Round { round, base } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
             Entry::Workspace { base, path: "", .. } => self.say("base", short(&base.0), Tone::Plain),
             Entry::Workspace { base, isolation, path } => {
                 self.place = format!("{path}/");

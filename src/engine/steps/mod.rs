@@ -22,7 +22,7 @@ use crate::{
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
 pub use services::Services;
 pub(super) use services::Whose;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -41,14 +41,16 @@ pub(super) enum End {
         /// Why it cannot go on at all.
         failure: Option<Failure>,
     },
+    /// The commits that a frame is to start from, or has come to, are one.
+    Joined(Result<CommitId, Failure>),
     /// The run's end.
     Closed(Result<Outcome, Failure>),
 }
 
-/// Everything a worker may know.
-pub(super) struct Task {
+/// Everything a worker may know of the run.
+pub(super) struct Job {
+    /// The plan of the node's frame.
     pub(super) plan: Arc<Plan>,
-    pub(super) services: Arc<Services>,
     pub(super) purse: Arc<RunPurse>,
     pub(super) recorder: Recorder,
     pub(super) cancel: CancellationToken,
@@ -58,7 +60,30 @@ pub(super) struct Task {
     pub(super) helpers: BTreeMap<String, Conversation>,
     pub(super) scope: Scope,
     pub(super) sources: Vec<Source>,
+    /// What it starts from, to be joined; its frame's base where there is nothing.
     pub(super) tips: Vec<CommitId>,
+    /// The commit that its frame starts from.
+    pub(super) base: CommitId,
+}
+
+/// An order with what it takes to carry it out.
+pub(super) struct Task {
+    job: Job,
+    pub(super) services: Arc<Services>,
+}
+
+impl Job {
+    pub(super) fn with(self, services: &Arc<Services>) -> Task {
+        Task { job: self, services: services.clone() }
+    }
+}
+
+impl Deref for Task {
+    type Target = Job;
+
+    fn deref(&self) -> &Job {
+        &self.job
+    }
 }
 
 /// Does a node's work.
@@ -103,17 +128,22 @@ async fn within<T>(task: &Task, time: Duration, work: impl Future<Output = Resul
 }
 
 /// Returns the work that a merge step joins, in the order of its `from` and of the items.
-pub(super) fn sources(state: &RunState, step: &PlannedStep) -> Vec<Source> {
-    let Work::Merge(spec) = &step.work else { return Vec::new() };
+pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<Source> {
+    let from = match &step.work {
+        Work::Merge(spec) => &spec.from,
+        Work::Select(spec) => &spec.from,
+        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => return Vec::new(),
+    };
     let mut sources = Vec::new();
-    for from in &spec.from {
-        let own = NodeId::step(from);
-        let nodes = state.node(&own).map(|node| (own, node)).into_iter().chain(state.items(from));
-        for (node, of) in nodes {
+    for from in from {
+        let own = at.beside(from);
+        let items = state.items(&own).collect::<Vec<_>>();
+        for (node, of) in state.node(&own).map(|node| (own, node)).into_iter().chain(items) {
             let commit = of.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.clone());
-            let (Some(commit), Some(workspace)) = (commit, &of.workspace) else { continue };
+            let first = || state.frame(&node.frame(of.attempts, 1)).and_then(|frame| frame.base.clone());
+            let (Some(commit), Some(base)) = (commit, of.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
             let title = of.item.as_ref().and_then(Item::title).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
-            sources.push(Source { node, commit, base: workspace.base.clone(), title });
+            sources.push(Source { node, commit, base, title });
         }
     }
     sources

@@ -132,7 +132,7 @@ pub(super) async fn start(task: &Task, isolation: &str) -> Result<CommitId, Trou
 
 /// Returns the one commit that a step starts from: the joined result of what it needs.
 async fn base(task: &Task) -> Result<CommitId, Trouble> {
-    let (repo, base, tips) = (task.services.repo.clone(), task.run.base.clone(), task.tips.clone());
+    let (repo, base, tips) = (task.services.repo.clone(), task.base.clone(), task.tips.clone());
     blocking(FailureKind::Merge, move || merge::join(&repo, &base, &tips).map_err(|error| format!("join the results this step starts from: {error}"))).await
 }
 
@@ -143,14 +143,19 @@ fn view_slug(commit: &CommitId) -> String {
 
 /// Returns a read-only view of a commit, shared by all readers of it.
 pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathBuf, Trouble> {
-    let mut views = services.views.lock().await;
-    if let Some(root) = views.get(commit) {
-        return Ok(root.clone());
-    }
-    let slug = view_slug(commit);
-    let root = open(services, &slug, commit).await?.path().to_owned();
-    views.insert(commit.clone(), root.clone());
-    Ok(root)
+    let (views, workspaces, commit) = (services.views.clone(), services.workspaces.clone(), commit.clone());
+    // All of it off the scheduler: a view that nobody waits for any more is made to its end, and known to the next reader.
+    blocking(FailureKind::Isolation, move || {
+        let mut views = views.lock().map_err(|_| "make the worktree: an earlier one panicked".to_owned())?;
+        if let Some(root) = views.get(&commit) {
+            return Ok::<_, String>(root.clone());
+        }
+        let made = workspaces.open(&view_slug(&commit), &commit).map_err(|error| format!("make the worktree: {error}"))?;
+        let root = made.path().to_owned();
+        views.insert(commit, root.clone());
+        Ok(root)
+    })
+    .await
 }
 
 pub(super) async fn open(services: &Services, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +64,7 @@ pub struct Services {
     /// An empty folder, for steps without a workspace.
     pub nowhere: PathBuf,
     /// Read-only views by commit.
-    pub views: tokio::sync::Mutex<HashMap<CommitId, PathBuf>>,
+    pub views: Arc<Mutex<HashMap<CommitId, PathBuf>>>,
 }
 
 /// Whose session it is, and what ends it.

@@ -1,0 +1,258 @@
+//! `spinney plan`: a run before it is begun. With `--stub` the whole of it is simulated.
+//!
+//! Nothing is begun, asked or written by either.
+mod simulated;
+
+use super::{
+    args::{How, Plan as Args},
+    context::{Context, Failed},
+    report::{json_text, line, put, wrapped},
+    run::{compile, endpoints, inputs, models, open},
+    screen::{Tone, paint, short, thousands},
+};
+use crate::engine::{AgentPreview, Cost, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
+use serde_json::Value;
+use std::{fmt::Write as _, io, time::Duration};
+
+/// Columns of this screen.
+const WIDTH: usize = 80;
+/// Columns of the words before what is said.
+const LABEL: usize = 11;
+
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
+    let project = open(context)?;
+    let models = models(&How { models: args.models.clone(), ..How::default() }, context)?;
+    let plan = compile(&project, &args.workflow, &models, context)?;
+    let inputs = inputs(&plan, &args.inputs)?;
+    if let Some(stub) = &args.stub {
+        return simulated::run(&plan, &inputs, stub, args.json, context);
+    }
+    let from = if args.models.iter().any(|word| !word.contains('=')) { "`--model`" } else { "the environment" };
+    let preview = project.preview(&plan, &inputs, &endpoints(context), from).map_err(SetupError::Inputs)?;
+    let text = if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color).preview(&preview) };
+    put(context, &text)?;
+    Ok(0)
+}
+
+/// A page being written.
+struct Page {
+    text: String,
+    color: bool,
+}
+
+impl Page {
+    fn new(color: bool) -> Page {
+        Page { text: String::new(), color }
+    }
+
+    /// Writes one fact: a word, and what is said under it, broken between words.
+    fn fact(&mut self, depth: usize, label: &str, said: &str) {
+        if said.is_empty() {
+            return;
+        }
+        let before = " ".repeat(depth * 2 + 4);
+        let width = WIDTH.saturating_sub(before.len() + LABEL).max(20);
+        for (at, part) in wrapped(&line(said, 2_000), width).iter().enumerate() {
+            let label = if at == 0 { label } else { "" };
+            let _ = writeln!(self.text, "{before}{}{part}", paint(self.color, Tone::Dim, &format!("{label:<LABEL$}")));
+        }
+    }
+
+    fn preview(mut self, preview: &Preview) -> String {
+        let _ = writeln!(self.text, "{}  {}", paint(self.color, Tone::Name, &preview.workflow), paint(self.color, Tone::Dim, &line(&preview.file, 200)));
+        for part in wrapped(&line(&preview.description, 400), WIDTH - 2) {
+            let _ = writeln!(self.text, "  {part}");
+        }
+        let base = preview.base.as_deref().map_or("a repository without a commit", short);
+        self.fact(0, "starts at", &preview.head.as_ref().map_or_else(|| base.to_owned(), |head| format!("{} of {}", base, crate::git::short_name(head))));
+        let inputs: Vec<String> =
+            preview.inputs.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| format!("{name} = {}", line(&value.to_string(), 200))).collect();
+        self.fact(0, "inputs", &inputs.join(", "));
+        if !preview.missing.is_empty() {
+            self.fact(0, "missing", &format!("{}; what depends on it is not known", preview.missing.join(", ")));
+        }
+        self.fact(0, "budget", &format!("{}; at its limit: {}", limits(&preview.limits), preview.on_exceed));
+        self.fact(0, "at once", &format!("{} at most", preview.max_parallel));
+        self.steps(0, &preview.steps);
+        if let Some(orchestrator) = &preview.orchestrator {
+            let _ = writeln!(self.text, "\n  {}  watches over the items", paint(self.color, Tone::Name, "orchestrator"));
+            self.agent(0, orchestrator);
+        }
+        for (title, steps) in [("After a failure", &preview.on_failure), ("Always at the end", &preview.finally)] {
+            if !steps.is_empty() {
+                let _ = writeln!(self.text, "\n{title}");
+                self.steps(0, steps);
+            }
+        }
+        let _ = writeln!(self.text, "\nAll of it costs at most {}", cost(&preview.at_most));
+        self.text
+    }
+
+    fn steps(&mut self, depth: usize, steps: &[StepPreview]) {
+        for step in steps {
+            self.step(depth, step);
+        }
+    }
+
+    fn step(&mut self, depth: usize, step: &StepPreview) {
+        let before = " ".repeat(depth * 2 + 2);
+        let does = match (&step.agent, step.verb.as_str()) {
+            (Some(agent), "agent") => format!("agent {}", agent.name),
+            _ => step.verb.clone(),
+        };
+        let _ = writeln!(self.text, "\n{before}{}  {does}", paint(self.color, Tone::Name, &line(&step.id, 64)));
+        let need = |need: &Value| {
+            let on = need["on"].as_str().filter(|on| *on != "success").map(|on| format!(" ({on})")).unwrap_or_default();
+            format!("{}{on}", need["step"].as_str().unwrap_or_default())
+        };
+        self.fact(depth, "after", &step.needs.iter().map(need).collect::<Vec<_>>().join(", "));
+        self.fact(depth, "if", step.condition.as_deref().unwrap_or_default());
+        if let Some(text) = &step.text {
+            let label = match step.verb.as_str() {
+                "run" => "command",
+                "approve" => "asks",
+                "loop" => "until",
+                _ => "calls",
+            };
+            self.fact(depth, label, &line(text, 200));
+        }
+        self.fact(depth, "among", &step.from.join(", "));
+        if let Some(items) = &step.items {
+            self.fact(depth, if items.by == "matrix" { "matrix" } else { "for each" }, &items_said(items));
+        }
+        self.place(depth, step);
+        if let Some(agent) = &step.agent {
+            if step.verb != "agent" {
+                let what = if step.verb == "merge" { "settles conflicts" } else { "judges" };
+                self.fact(depth, "agent", &format!("{} {what}, {} at most", agent.name, sessions(agent.sessions)));
+            }
+            self.agent(depth, agent);
+        }
+        if let Some(verify) = &step.verify {
+            let commands: Vec<&str> = verify["run"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            self.fact(depth, "checks", &format!("{}; {} tries", commands.join("; "), verify["attempts"]));
+        }
+        self.ends(depth, step);
+        self.steps(depth + 1, &step.steps);
+    }
+
+    fn place(&mut self, depth: usize, step: &StepPreview) {
+        let base: Vec<String> = step.base.iter().map(|base| base_said(base)).collect();
+        let base = base.join(" and ");
+        match step.workspace.as_str() {
+            "worktree" => {
+                let scope = step.scope.as_ref().map(|scope| format!("; may write {}", scope.join(", "))).unwrap_or_default();
+                self.fact(depth, "works in", &format!("a worktree of {base}{scope}"));
+            }
+            "view" => self.fact(depth, "works in", &format!("a view of {base}, to read")),
+            _ => {}
+        }
+    }
+
+    fn agent(&mut self, depth: usize, agent: &AgentPreview) {
+        let effort = agent.effort.as_ref().map(|effort| format!(", effort {effort}")).unwrap_or_default();
+        self.fact(depth, "model", &format!("{}{effort}", agent.models.join(", else ")));
+        self.fact(depth, "", &format!("(named by {})", agent.models_from));
+        self.fact(depth, "tools", &agent.tools.join(", "));
+        let rules: Vec<String> = ["allow", "ask", "deny"]
+            .iter()
+            .filter_map(|word| {
+                let rules: Vec<&str> = agent.rules[word].as_array()?.iter().filter_map(Value::as_str).collect();
+                (!rules.is_empty()).then(|| format!("{word} {}", rules.join(", ")))
+            })
+            .collect();
+        self.fact(depth, "rules", &rules.join("; "));
+        self.fact(depth, "skills", &agent.skills.join(", "));
+        let hook = |hook: &String| if agent.untrusted_hooks.contains(hook) { format!("{hook} (not trusted)") } else { hook.clone() };
+        self.fact(depth, "hooks", &agent.hooks.iter().map(hook).collect::<Vec<_>>().join(", "));
+        self.fact(depth, "a session", &limits(&agent.limits));
+    }
+
+    fn ends(&mut self, depth: usize, step: &StepPreview) {
+        if step.tries > 1 {
+            self.fact(depth, "tries", &format!("{}, for failures of the kind {}", step.tries, step.retry_on.join(" or ")));
+        }
+        if let Some(agent) = &step.retry_with {
+            self.fact(depth, "", &format!("a failed item once more by {agent}"));
+        }
+        if let Some(budget) = &step.budget {
+            self.fact(depth, "set aside", &limits(budget));
+        }
+        if step.cache != "off" {
+            self.fact(depth, "cache", &step.cache);
+        }
+        if step.allow_failure {
+            self.fact(depth, "failure", "counts as success");
+        }
+        if !matches!(step.verb.as_str(), "approve" | "loop" | "workflow") {
+            self.fact(depth, "time", &format!("{} a try", said(Duration::from_secs(step.timeout_s))));
+        }
+        if let Some(iterations) = step.iterations {
+            self.fact(depth, "iterations", &format!("{iterations} at most"));
+        }
+        if step.at_most != (Cost { usd: Some(0.0), tokens: Some(0), unpriced: false, open: false }) {
+            self.fact(depth, "at most", &cost(&step.at_most));
+        }
+    }
+}
+
+fn base_said(base: &str) -> String {
+    match (base, base.strip_prefix("steps.")) {
+        (_, Some(step)) => format!("what {step} left"),
+        ("head", _) => "where the run starts".to_owned(),
+        ("dirty", _) => "where the run starts, with what is not committed".to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+fn items_said(items: &ItemsPreview) -> String {
+    let most =
+        items.max_parallel.as_ref().map(|most| format!(", {} at once", most.as_str().map_or_else(|| most.to_string(), str::to_owned))).unwrap_or_default();
+    match (items.count, &items.expression) {
+        (Some(count), None) => {
+            let more = if count > items.keys.len() { format!(" and {} more", count - items.keys.len()) } else { String::new() };
+            format!("{count}{most}: {}{more}", items.keys.join(", "))
+        }
+        (Some(count), Some(expression)) => format!("{count}{most}: {expression}"),
+        (None, expression) => format!("of {}{most}; how many is known in the run", expression.as_deref().unwrap_or("items")),
+    }
+}
+
+fn sessions(count: u64) -> String {
+    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
+}
+
+fn limits(limits: &LimitsShown) -> String {
+    let parts = [
+        limits.usd.map(|usd| format!("${usd:.2}")),
+        limits.tokens.map(|tokens| format!("{} tokens", thousands(tokens))),
+        limits.turns.map(|turns| format!("{turns} turns")),
+        limits.time_ms.map(|ms| said(Duration::from_millis(ms))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn cost(cost: &Cost) -> String {
+    let usd = match (cost.usd, cost.unpriced) {
+        (Some(usd), _) => format!("${usd:.2}"),
+        (None, true) => "unknown dollars, for want of a price".to_owned(),
+        (None, false) => "bounded by the run's budget alone".to_owned(),
+    };
+    match cost.tokens {
+        Some(tokens) => format!("{usd}, {} tokens", thousands(tokens)),
+        None if cost.unpriced => format!("{usd}; tokens bounded by the run's budget alone"),
+        None => usd,
+    }
+}
+
+/// Writes a limit of time in whole units: `90s`, `30m`, `2h`, `1h 30m`.
+fn said(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 3_600, seconds % 3_600 / 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, 0) => format!("{m}m"),
+        (0, m, s) => format!("{m}m {s}s"),
+        (h, 0, 0) => format!("{h}h"),
+        (h, m, _) => format!("{h}h {m}m"),
+    }
+}

@@ -1,0 +1,186 @@
+//! Steps inside of steps: when a frame is over, what follows it, and what a loop or a call makes of it. Pure.
+use super::{close, scope};
+use crate::{
+    event::{CommitId, Event, Failure, FailureKind, Frame, NodeId, Outcome, StepId, Success},
+    journal::{FINALLY, FrameState, ON_FAILURE, RunState},
+    plan::{LoopSpec, Plan, PlannedStep, Work},
+    prompts,
+    workflow::OnExceed,
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// What follows the last step of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Steps, or the orchestrator, are still at work.
+    Working,
+    /// An ending of the workflow begins.
+    Ending(NodeId),
+    /// Nothing.
+    Over,
+}
+
+/// Says where a frame stands.
+pub(super) fn stage(state: &RunState, within: &[Frame]) -> Stage {
+    let Some(frame) = state.frame(within) else { return Stage::Over };
+    if frame.open_steps > 0 || !is_resting(frame) {
+        return Stage::Working;
+    }
+    let endings = [(ON_FAILURE, &frame.plan.on_failure, has_failed(state, within)), (FINALLY, &frame.plan.finally, true)];
+    for (id, plan, wanted) in endings {
+        if plan.is_none() || !wanted {
+            continue;
+        }
+        let node = NodeId::inside(within, &StepId::from(id));
+        match state.inner(&node) {
+            None => return Stage::Ending(node),
+            Some((_, inner)) if inner.open_steps > 0 => return Stage::Working,
+            Some(_) => {}
+        }
+    }
+    Stage::Over
+}
+
+/// Returns whether the orchestrator of a frame, where it has one, has said its last words.
+fn is_resting(frame: &FrameState) -> bool {
+    frame.plan.orchestrator.is_none() || frame.watch.is_broken() || (frame.watch.is_closed() && !frame.watch.is_awake())
+}
+
+/// Returns whether a workflow has failed so far, its endings not counted.
+pub(super) fn has_failed(state: &RunState, within: &[Frame]) -> bool {
+    let stopped = within.is_empty() && state.limit().is_some() && state.plan().on_exceed == OnExceed::Stop;
+    stopped || state.frame(within).is_some_and(|frame| frame.failed)
+}
+
+/// Returns whether a node belongs to the ending of a workflow: what it does is to happen whatever became of the rest.
+pub(super) fn is_of_an_ending(node: &NodeId) -> bool {
+    node.within.iter().any(|frame| matches!(frame.step.0.as_str(), ON_FAILURE | FINALLY))
+}
+
+/// Returns why a workflow whose steps and endings have all ended did not succeed.
+pub(super) fn failure(state: &RunState, within: &[Frame]) -> Option<Failure> {
+    let frame = state.frame(within)?;
+    let own = first_failure(state, within, &frame.plan);
+    let last = || {
+        let node = NodeId::inside(within, &StepId::from(FINALLY));
+        let (within, frame) = state.inner(&node)?;
+        let failure = first_failure(state, &within, &frame.plan)?;
+        Some(Failure { message: format!("in `{FINALLY}`: {}", failure.message), ..failure })
+    };
+    own.or_else(last)
+}
+
+fn first_failure(state: &RunState, within: &[Frame], plan: &Plan) -> Option<Failure> {
+    let counts = |id: &StepId| plan.step(id).is_some_and(|step| !step.allow_failure);
+    let (id, failure) = plan.order().iter().filter(|id| counts(id)).find_map(|id| {
+        let failure = state.outcome(&NodeId::inside(within, id)).and_then(Outcome::failure)?;
+        Some((id, failure))
+    })?;
+    Some(Failure { message: format!("step `{id}`: {}", failure.message), output: Value::Null, ..failure.clone() })
+}
+
+/// Makes the inputs of a called workflow; a loop has none.
+///
+/// # Errors
+/// A template, or inputs that do not fit.
+pub(super) fn inputs(state: &RunState, node: &NodeId, step: &PlannedStep) -> Result<Option<Map<String, Value>>, Failure> {
+    let Work::Workflow(call) = &step.work else { return Ok(None) };
+    let scope = scope::scope(state, node, &scope::reads(step));
+    let wrong = |name: &str, why: &dyn std::fmt::Display| Failure::new(FailureKind::Template, format!("`with.{name}`: {why}"));
+    let mut given = Map::new();
+    for (name, value) in &call.with {
+        given.insert(name.clone(), prompts::evaluate_all(&value.value, &scope).map_err(|error| wrong(name, &error))?);
+    }
+    let fits = call.plan.check_inputs(&given);
+    let why = |problems: &Vec<String>| problems.join("; ");
+    fits.map(Some).map_err(|problems| Failure::new(FailureKind::Template, format!("the inputs of `{}`: {}", call.plan.name, why(&problems))))
+}
+
+/// Says what follows a frame that is over: another iteration, or the end of the node that opened it. `commit` is the
+/// joined work of the frame.
+pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId) -> Event {
+    let (Some(step), Some((within, frame))) = (state.step(node), state.inner(node)) else {
+        return ended(node, Failure::new(FailureKind::Bug, "it has no steps that could end").into());
+    };
+    match &step.work {
+        Work::Loop(spec) => again(state, node, spec, commit),
+        Work::Workflow(call) => match failure(state, &within) {
+            Some(failure) => {
+                let message = format!("workflow `{}`: {}", call.plan.name, failure.message);
+                ended(node, Failure { message, ..failure }.into())
+            }
+            None => match outputs(state, &within, frame) {
+                Ok(output) => ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) })),
+                Err(failure) => ended(node, failure.into()),
+            },
+        },
+        Work::Agent { .. } | Work::Run { .. } | Work::Merge(_) | Work::Select(_) | Work::Approve(_) => {
+            ended(node, Failure::new(FailureKind::Bug, "it is no loop and no call").into())
+        }
+    }
+}
+
+fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, commit: CommitId) -> Event {
+    let round = state.node(node).map_or(1, |state| state.round);
+    let Some((within, frame)) = state.inner(node) else { return ended(node, Failure::new(FailureKind::Bug, "the loop has no iteration").into()) };
+    let output = iteration(state, &within, frame, round);
+    if let Some(failure) = first_failure(state, &within, &frame.plan) {
+        let message = format!("iteration {round}: {}", failure.message);
+        return ended(node, Failure { message, output, ..failure }.into());
+    }
+    if let Some(limit) = state.limit().filter(|_| !is_of_an_ending(node)) {
+        return ended(node, Failure { output, ..crate::agent::out_of_budget(limit) }.into());
+    }
+    let last = NodeId::inside(&within, &StepId::from("(until)"));
+    let reads = scope::read_by_condition(&spec.until.value).into_iter().collect();
+    match prompts::condition(&spec.until.value, &scope::scope(state, &last, &reads)) {
+        Err(error) => ended(node, Failure::new(FailureKind::Template, format!("`until`: {error}")).into()),
+        Ok(true) => ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) })),
+        Ok(false) if round >= spec.max => {
+            let failure = Failure::new(FailureKind::Exhausted, format!("`until` does not hold after {round} iterations"));
+            ended(node, Failure { output, ..failure.hint("raise `max`, or look at what the last iteration left") }.into())
+        }
+        Ok(false) => Event::FrameOpened { node: node.clone(), round: round + 1, base: commit, inputs: None },
+    }
+}
+
+/// Returns the commit of a node's work, where it differs from what the node started from.
+fn written(state: &RunState, node: &NodeId, commit: CommitId) -> Option<CommitId> {
+    let attempt = state.node(node)?.attempts;
+    let first = state.frame(&node.frame(attempt, 1))?;
+    (first.base.as_ref() != Some(&commit)).then_some(commit)
+}
+
+/// The output of a loop: what each step of the last iteration left, and how many there were.
+fn iteration(state: &RunState, within: &[Frame], frame: &FrameState, round: u32) -> Value {
+    let mut output = json!({"iterations": round});
+    for id in frame.plan.order() {
+        output[&id.0] = scope::result(state, &NodeId::inside(within, id));
+    }
+    output
+}
+
+/// Evaluates the outputs of a workflow.
+///
+/// # Errors
+/// A template.
+pub(super) fn outputs(state: &RunState, within: &[Frame], frame: &FrameState) -> Result<Value, Failure> {
+    let steps = frame.plan.outputs.iter().flat_map(|(_, text)| scope::read_by(&text.value)).collect();
+    let scope = scope::scope(state, &NodeId::inside(within, &close::node().step), &steps);
+    let mut output = Map::new();
+    for (name, text) in &frame.plan.outputs {
+        let value = prompts::evaluate(&text.value, &scope).map_err(|error| Failure::new(FailureKind::Template, format!("output `{name}`: {error}")))?;
+        output.insert(name.clone(), value);
+    }
+    Ok(Value::Object(output))
+}
+
+/// Returns the plan of a node's frame.
+pub(super) fn plan_of(state: &RunState, node: &NodeId) -> Option<Arc<Plan>> {
+    state.frame(&node.within).map(|frame| frame.plan.clone())
+}
+
+fn ended(node: &NodeId, outcome: Outcome) -> Event {
+    Event::StepFinished { node: node.clone(), outcome }
+}

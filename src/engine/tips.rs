@@ -1,0 +1,79 @@
+//! The commits that flow along the edges of the graph.
+use super::frames;
+use crate::{
+    event::{CommitId, Frame, NodeId, Outcome, StepId},
+    journal::RunState,
+    plan::{PlannedStep, Work},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// What ended steps pass on, each worked out once.
+#[derive(Default)]
+pub(super) struct Tips {
+    passed_on: HashMap<NodeId, Arc<[CommitId]>>,
+}
+
+impl Tips {
+    /// Returns the commits that a node starts from, to be joined: those of its step's needs and of its item's; none where it
+    /// starts from its frame's base.
+    pub(super) fn for_node(&mut self, state: &RunState, node: &NodeId) -> Vec<CommitId> {
+        let Some(plan) = frames::plan_of(state, node) else { return Vec::new() };
+        let mut tips: BTreeSet<CommitId> = BTreeSet::new();
+        let joined = plan.step(&node.step).map(joins).unwrap_or_default();
+        for need in plan.needs(&node.step).map(|(step, _)| step.id.clone()) {
+            if joined.contains(&need) {
+                // A merge starts where its sources started; their work is what it joins.
+                for below in plan.needs(&need).map(|(step, _)| step.id.clone()) {
+                    tips.extend(self.of(state, &node.beside(&below)).iter().cloned());
+                }
+            } else {
+                tips.extend(self.of(state, &node.beside(&need)).iter().cloned());
+            }
+        }
+        let item_needs = state.node(node).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
+        tips.extend(item_needs.iter().filter_map(|key| commit(state.outcome(&node.with_item(key)))));
+        tips.into_iter().collect()
+    }
+
+    /// Returns the commits that the last steps of a frame pass on.
+    pub(super) fn of_frame(&mut self, state: &RunState, within: &[Frame]) -> Vec<CommitId> {
+        let Some(plan) = state.frame(within).map(|frame| frame.plan.clone()) else { return Vec::new() };
+        let tips: BTreeSet<CommitId> = plan.sinks().flat_map(|sink| self.of(state, &NodeId::inside(within, &sink.id)).to_vec()).collect();
+        tips.into_iter().collect()
+    }
+
+    /// Returns the commits a step passes on: its own, its items', or those it was given. Only asked of ended steps.
+    fn of(&mut self, state: &RunState, step: &NodeId) -> Arc<[CommitId]> {
+        if let Some(tips) = self.passed_on.get(step) {
+            return tips.clone();
+        }
+        let mut tips: BTreeSet<CommitId> = commit(state.outcome(step)).into_iter().collect();
+        tips.extend(state.items(step).filter_map(|(_, item)| commit(item.outcome.as_ref())));
+        if tips.is_empty()
+            && let Some(plan) = frames::plan_of(state, step)
+        {
+            for need in plan.needs(&step.step).map(|(step, _)| step.id.clone()) {
+                tips.extend(self.of(state, &step.beside(&need)).iter().cloned());
+            }
+        }
+        let tips: Arc<[CommitId]> = tips.into_iter().collect();
+        self.passed_on.insert(step.clone(), tips.clone());
+        tips
+    }
+}
+
+/// Returns the steps whose work a step brings together itself.
+fn joins(step: &PlannedStep) -> Vec<StepId> {
+    match &step.work {
+        Work::Merge(merge) => merge.from.clone(),
+        Work::Select(select) => select.from.clone(),
+        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => Vec::new(),
+    }
+}
+
+fn commit(outcome: Option<&Outcome>) -> Option<CommitId> {
+    outcome.and_then(Outcome::success).and_then(|success| success.commit.clone())
+}

@@ -1,0 +1,190 @@
+//! `spinney plan`: the run before the run, and the run that is only simulated.
+use crate::fixture::{Bench, Said};
+use serde_json::Value;
+use spinney::journal::RunDir;
+
+/// Replaces what differs from place to place.
+fn stable(bench: &Bench, text: &str) -> String {
+    let head = bench.git(&["rev-parse", "HEAD"]);
+    text.replace(&head.trim()[..10], "COMMIT")
+}
+
+/// Plans with a stub and checks that nothing came of it.
+#[track_caller]
+fn simulate(bench: &Bench, workflow: &str, stub: &str, more: &[&str]) -> Said {
+    let stub = bench.script(stub);
+    let before = bench.git(&["for-each-ref"]) + &bench.git(&["status", "--porcelain"]);
+    let mut arguments = vec!["plan", workflow, "--stub", &stub];
+    arguments.extend(more);
+    let said = bench.spinney(&arguments);
+    assert_eq!(bench.git(&["for-each-ref"]) + &bench.git(&["status", "--porcelain"]), before);
+    assert!(RunDir::list(&RunDir::state(&bench.repo())).unwrap_or_default().is_empty(), "a run was begun");
+    said
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+const BUILD: &str = r#"
+version: 1
+name: build
+description: Plans, builds the parts in parallel and joins them.
+inputs:
+  goal: { type: string, required: true }
+  at_once: { type: integer, default: 2 }
+budget: { usd: 20, tokens: 4_000_000, time: 2h }
+models:
+  large: { use: [anthropic/claude-opus-5-5, openai/gpt-6-sol], effort: high }
+defaults: { model: anthropic/claude-sonnet-5-5, retry: { max: 1, on: [transient], delay: 2s } }
+agents:
+  planner: { system: "You plan.", model: large, max_turns: 20, budget: { tokens: 100_000 } }
+  coder: { system: "You code.", access: write, permissions: { deny: ["Bash(rm *)"] }, budget: { usd: 1 } }
+schemas:
+  plan:
+    type: object
+    required: [tasks]
+    properties:
+      tasks:
+        type: array
+        items:
+          type: object
+          required: [id]
+          properties: { id: { type: string, pattern: "^[a-z][a-z0-9-]*$" }, needs: { type: array, items: { type: string } } }
+steps:
+  plan: { agent: planner, prompt: "Plan {{ inputs.goal }}.", output: { schema: plan } }
+  build:
+    needs: [plan]
+    for_each: { items: "{{ steps.plan.output.tasks }}", as: task, key: "{{ task.id }}", needs: "{{ task.needs | default(value=[]) }}", max_parallel: "{{ inputs.at_once }}", join: all_done }
+    agent: coder
+    scope: ["src/**"]
+    prompt: "Build {{ task.id }}."
+    verify: { run: ["make test"], attempts: 3 }
+  land: { needs: [build], merge: { from: build, verify: ["make test"], on_conflict: { agent: coder, attempts: 2, then: eject } } }
+  check: { needs: [land], run: "make lint", timeout: 5m, allow_failure: true }
+  tell: { needs: [{ step: check, on: done }], if: "{{ steps.check.exit_code != 0 }}", run: "echo red" }
+outputs: { landed: "{{ steps.land.output.landed }}" }
+"#;
+
+const STUB: &str = r#"
+defaults: { usd: 0.1, tokens: 1000 }
+steps:
+  plan: { duration: 2m, output: { tasks: [{ id: a }, { id: b, needs: [a] }, { id: c }] } }
+  build:
+    duration: 5m
+    items:
+      - { key: c, duration: 1m, times: [{ status: unavailable, error: "too much to do" }, {}] }
+  check: { exit_code: 1 }
+"#;
+
+#[test]
+fn a_run_is_shown_before_it_is_begun() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let said = bench.spinney(&["plan", "build", "--input", "goal=a list"]).code(0);
+    insta::assert_snapshot!("plan", stable(&bench, &said.out));
+    assert!(said.out.lines().all(|line| line.chars().count() <= 80), "{}", said.out);
+    assert_eq!(bench.spinney(&["plan", "build", "--input", "goal=a list"]).out, said.out);
+    let plan = json(&bench.spinney(&["plan", "build", "--input", "goal=a list", "--json"]).code(0));
+    assert_eq!(plan["steps"][0]["agent"]["models_from"], "the agent, as alias `large` of the workflow");
+    assert_eq!(plan["steps"][1]["base"][0], "head");
+    assert_eq!(plan["steps"][3]["base"][0], "steps.land");
+    assert_eq!(plan["steps"][1]["items"]["count"], Value::Null);
+    assert!(plan["steps"][0]["agent"]["tools"].as_array().unwrap().iter().all(|tool| tool != "Write"), "a reader has no writing tool");
+}
+
+#[test]
+fn what_is_set_from_outside_is_said_and_what_has_no_price_is_unknown() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let plan = json(&bench.spinney(&["plan", "build", "--input", "goal=x", "--model", "large=ollama/tiny", "--json"]).code(0));
+    let step = &plan["steps"][0];
+    assert_eq!((&step["agent"]["models"][0], &step["agent"]["models_from"]), (&"ollama/tiny".into(), &"the agent, as alias `large` set from outside".into()));
+    assert_eq!((&step["at_most"]["usd"], &step["at_most"]["unpriced"], &step["at_most"]["tokens"]), (&Value::Null, &true.into(), &200_000.into()));
+    assert_eq!(plan["at_most"]["unpriced"], true);
+}
+
+#[test]
+fn items_that_can_be_known_are_known() {
+    let items = "version: 1\nname: items\ninputs: { names: { type: array, default: [x, y] } }\nsteps:\n  a: { for_each: { items: [1, 2, 3], as: n }, run: \"true\" }\n  b: { for_each: { items: \"{{ inputs.names }}\", as: n, key: \"k-{{ n }}\" }, run: \"true\" }\n";
+    let bench = Bench::new().workflow("items", items);
+    let plan = json(&bench.spinney(&["plan", "items", "--input", "names=[\"p\"]", "--json"]).code(0));
+    assert_eq!((&plan["steps"][0]["items"]["count"], &plan["steps"][1]["items"]["keys"]), (&3.into(), &serde_json::json!(["k-p"])));
+}
+
+#[test]
+fn a_missing_input_leaves_the_rest_known() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let said = bench.spinney(&["plan", "build"]).code(0);
+    assert!(said.out.contains("missing") && said.out.contains("goal; what depends on it"), "{}", said.out);
+    assert!(bench.spinney(&["plan", "build", "--input", "goal=x", "--input", "at_once=many"]).code(2).err.contains("a whole number"));
+}
+
+#[test]
+fn a_whole_run_is_simulated_and_nothing_comes_of_it() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let said = simulate(&bench, "build", STUB, &["--input", "goal=x"]).code(0);
+    insta::assert_snapshot!("simulated", said.out);
+    assert!(said.out.lines().all(|line| line.chars().count() <= 80), "{}", said.out);
+    assert_eq!(simulate(&bench, "build", STUB, &["--input", "goal=x"]).out, said.out);
+}
+
+#[test]
+fn the_simulated_clock_follows_needs_limits_and_retries() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let run = json(&simulate(&bench, "build", STUB, &["--input", "goal=x", "--json"]).code(0));
+    let tries: Vec<(String, u64, u64)> = run["tries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|leg| (leg["node"].as_str().unwrap().to_owned(), leg["began_ms"].as_u64().unwrap() / 1000, leg["ended_ms"].as_u64().unwrap() / 1000))
+        .collect();
+    let told: Vec<(&str, u64, u64)> = tries.iter().map(|(node, began, ended)| (node.as_str(), *began, *ended)).collect();
+    assert_eq!(
+        told,
+        [
+            ("plan", 0, 120),
+            ("build/a", 120, 420),
+            ("build/c", 120, 180),
+            // Two seconds after it was told that there is too much to do.
+            ("build/c", 182, 242),
+            ("build/b", 420, 720),
+            ("land", 720, 730),
+            ("check", 730, 740),
+            ("tell", 740, 750),
+        ]
+    );
+    let way: Vec<&str> = run["critical"].as_array().unwrap().iter().map(|at| told[usize::try_from(at.as_u64().unwrap()).unwrap()].0).collect();
+    assert_eq!(way, ["plan", "build/a", "build/b", "land", "check", "tell"]);
+    assert_eq!((&run["peak"], &run["took_ms"]), (&2.into(), &750_000.into()));
+    assert_eq!(run["outcome"]["succeeded"]["output"]["landed"], serde_json::json!(["build/c", "build/a", "build/b"]));
+}
+
+#[test]
+fn what_is_not_stubbed_is_made_from_its_schema() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let run = json(&simulate(&bench, "build", "defaults: {}\n", &["--input", "goal=x", "--json"]).code(0));
+    let nodes: Vec<&str> = run["tries"].as_array().unwrap().iter().filter_map(|leg| leg["node"].as_str()).collect();
+    assert_eq!(nodes, ["plan", "build/id-1", "land", "check"]);
+    assert_eq!(run["skipped"][0]["node"], "tell");
+}
+
+#[test]
+fn the_run_ends_at_its_budget_as_a_real_one_would() {
+    let bench =
+        Bench::new().workflow("build", &BUILD.replace("usd: 20,", "usd: 0.2, on_exceed: finish,").replace("budget: { usd: 1 }", "budget: { usd: 0.1 }"));
+    let run = json(&simulate(&bench, "build", STUB, &["--input", "goal=x", "--json"]));
+    assert_eq!(run["limit"], "money", "{run}");
+    let late = Bench::new().workflow("build", &BUILD.replace("time: 2h", "time: 3m"));
+    let run = json(&simulate(&late, "build", STUB, &["--input", "goal=x", "--json"]).code(1));
+    assert_eq!((&run["limit"], &run["took_ms"]), (&"time".into(), &180_000.into()), "{run}");
+}
+
+#[test]
+fn what_is_wrong_with_a_stub_is_said_with_its_place() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let wrong = |stub: &str| simulate(&bench, "build", stub, &["--input", "goal=x"]).code(2).err;
+    insta::assert_snapshot!("stub_unknown_step", wrong("steps:\n  bulid: { duration: 1s }\n").replace(&bench.path("").display().to_string(), "TMP/"));
+    assert!(wrong("steps:\n  build: { steps: { a: {} } }\n").contains("has no steps inside it"));
+    assert!(wrong("steps:\n  build: { duratoin: 1s }\n").contains("did you mean `duration`?"));
+    let run = json(&simulate(&bench, "build", "steps: { plan: { output: { tasks: 7 } } }\n", &["--input", "goal=x", "--json"]).code(1));
+    assert!(run["outcome"]["failed"]["message"].as_str().unwrap().contains("does not fit its schema"), "{run}");
+}
