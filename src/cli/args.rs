@@ -26,10 +26,12 @@ pub(super) enum Command {
     Run(Run),
     /// Go on with a run that was interrupted, killed or parked
     Resume(Resume),
-    /// Check a workflow file without running it
+    /// Check workflow files without running them
     Validate(Validate),
     /// Show what a run would do and the most that it could cost, without beginning it
     Plan(Plan),
+    /// Say what a code of a finding means, with an example put right
+    Explain(Explain),
     /// Draw a workflow's graph
     Graph(Graph),
     /// List the workflows, agents, skills and hooks found here, and what hides what
@@ -122,11 +124,21 @@ pub(super) enum OnAsk {
 
 #[derive(Debug, Args)]
 pub(super) struct Validate {
-    /// A workflow by name, or a path ending in .yaml; absent: all workflows of this repository
-    pub(super) workflow: Option<String>,
+    /// Workflows by name, or paths ending in .yaml; absent: all workflows of this repository
+    pub(super) workflows: Vec<String>,
     /// How findings are printed
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
+    /// Mend in the files what can be mended mechanically: what was probably meant, needs, quotes
+    #[arg(long)]
+    pub(super) fix: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: spinney explain E012")]
+pub(super) struct Explain {
+    /// A code, or its name; absent: all codes
+    pub(super) code: Option<String>,
 }
 
 /// How findings are printed.
@@ -137,6 +149,8 @@ pub(super) enum Format {
     Human,
     /// For programs
     Json,
+    /// For code hosts and editors: SARIF 2.1.0
+    Sarif,
 }
 
 #[derive(Debug, Args)]

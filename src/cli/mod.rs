@@ -6,6 +6,7 @@ mod args;
 mod context;
 mod demo;
 mod diff;
+mod explain;
 mod graph;
 mod init;
 mod land;
@@ -49,6 +50,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Resume(args) => run::resume(&args, &mut context),
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
+        Command::Explain(args) => explain::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),
         Command::Runs(args) => runs::run(&args, &mut context),

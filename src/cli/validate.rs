@@ -11,45 +11,115 @@ use crate::{
     library::{Kind, RootKind},
     llm::{Endpoints, ModelError, ModelErrorKind, Script},
     plan::{Catalog, Plan},
-    source::{self, Diagnostic, Diagnostics, Severity, Source},
+    source::{self, Diagnostic, Diagnostics, Edit, Severity, Source, codes},
     workflow::Workflow,
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Stands for the model of whoever names none.
 const SOME_MODEL: &str = "scripted/model";
+
+/// How often a file is mended and judged anew: an error may hide another one.
+const MOST_ROUNDS: usize = 10;
 
 /// What is to be said of one workflow.
 struct Verdict {
     name: String,
     /// The name to run it by, where its file is not named as it names itself.
     found_as: Option<String>,
-    file: String,
+    source: Arc<Source>,
     /// Absent where it does not compile.
     steps: Option<usize>,
     /// Whether the file could not even be read, so that the plan was not judged.
     half: bool,
+    /// How many changes were made in its file.
+    fixed: usize,
     diagnostics: Vec<Diagnostic>,
 }
 
 pub(super) fn run(args: &args::Validate, context: &mut Context) -> Result<u8, Failed> {
     let project = Project::open(context.settings.clone())?;
-    let names: Vec<String> = match &args.workflow {
-        Some(name) => vec![name.clone()],
-        None => project.library.all(Kind::Workflow).into_iter().filter(|found| found.root == RootKind::Project).map(|found| found.name.clone()).collect(),
-    };
+    let mut names = args.workflows.clone();
+    if names.is_empty() {
+        names.extend(project.library.all(Kind::Workflow).into_iter().filter(|found| found.root == RootKind::Project).map(|found| found.name.clone()));
+    }
     if names.is_empty() {
         return Err(Failed::usage("find a workflow of this repository: there is none in `.spinney/workflows/`").hint("`spinney init` writes a first one"));
     }
     let catalog = catalog(&project);
-    let verdicts = names.iter().map(|name| judge(&project, &catalog, name)).collect::<Result<Vec<Verdict>, Failed>>()?;
+    let mut verdicts = Vec::with_capacity(names.len());
+    for name in &names {
+        let (source, _) = project.workflow_source(name)?;
+        let verdict = judge(&catalog, name, source);
+        verdicts.push(if args.fix { fix(&project, &catalog, name, verdict)? } else { verdict });
+    }
     let text = match args.format {
-        Format::Human => verdicts.iter().map(|verdict| said(verdict, context.color)).collect(),
+        Format::Human => verdicts.iter().map(|verdict| said(verdict, context.color)).collect::<String>() + &more(&verdicts),
         Format::Json => json_text(&of_json(&verdicts)).map_err(std::io::Error::from)? + "\n",
+        Format::Sarif => {
+            let found: Vec<Diagnostic> = verdicts.iter().flat_map(|verdict| verdict.diagnostics.iter().cloned()).collect();
+            json_text(&source::to_sarif(&found)).map_err(std::io::Error::from)? + "\n"
+        }
     };
     put(context, &text)?;
     Ok(if verdicts.iter().all(|verdict| verdict.steps.is_some()) { 0 } else { 2 })
+}
+
+/// Makes the changes that findings carry, and judges what is then there; what one change uncovers is mended, too.
+fn fix(project: &Project, catalog: &Catalog, name: &str, mut verdict: Verdict) -> Result<Verdict, Failed> {
+    let mut made = 0;
+    for _ in 0..MOST_ROUNDS {
+        let source = &verdict.source;
+        let edits: Vec<&Edit> = verdict.diagnostics.iter().filter(|found| found.source == *source).filter_map(|found| found.fix.as_ref()).collect();
+        let (text, more) = source::apply(&source.text, &edits);
+        if more == 0 || text == source.text {
+            break;
+        }
+        let next = judge(catalog, name, Source { name: source.name.clone(), text });
+        // What was YAML stays YAML, whatever was thought of a place in it.
+        if next.diagnostics.iter().any(|found| found.code == codes::SYNTAX) {
+            break;
+        }
+        made += more;
+        verdict = next;
+    }
+    if made > 0 {
+        let path = path(project, name).ok_or_else(|| Failed::usage(format!("mend `{}`: it is built in", line(name, 200))))?;
+        write(&path, &verdict.source.text).map_err(|error| Failed::new(format!("write `{}`: {error}", line(&path.display().to_string(), 200))))?;
+    }
+    Ok(Verdict { fixed: made, ..verdict })
+}
+
+/// Returns the real place of a workflow's file; what is built in has none.
+fn path(project: &Project, name: &str) -> Option<PathBuf> {
+    let path = match project.library.find(Kind::Workflow, name) {
+        _ if is_path(name) => project.settings.directory.join(name),
+        Some(found) => found.dir.as_ref()?.join(Path::new(&found.path).file_name()?),
+        None => return None,
+    };
+    fs::canonicalize(path).ok()
+}
+
+fn is_path(name: &str) -> bool {
+    [".yaml", ".yml"].iter().any(|end| name.ends_with(end))
+}
+
+/// Puts a text in the place of a file in one go, with the file's own permissions.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::metadata(path)?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// Returns everything a workflow may name here, with a model for whoever names none; nobody is asked by it.
@@ -66,24 +136,23 @@ pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Di
     Plan::compile(&Workflow::load(&Arc::new(source))?, catalog)
 }
 
-fn judge(project: &Project, catalog: &Catalog, name: &str) -> Result<Verdict, Failed> {
-    let (source, _) = project.workflow_source(name)?;
-    let file = source.name.clone();
-    let workflow = match Workflow::load(&Arc::new(source)) {
+fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
+    let source = Arc::new(source);
+    let verdict = Verdict { name: name.to_owned(), found_as: None, source: source.clone(), steps: None, half: false, fixed: 0, diagnostics: Vec::new() };
+    let workflow = match Workflow::load(&source) {
         Ok(workflow) => workflow,
-        Err(Diagnostics(diagnostics)) => return Ok(Verdict { name: name.to_owned(), found_as: None, file, steps: None, half: true, diagnostics }),
+        Err(Diagnostics(diagnostics)) => return Verdict { half: true, diagnostics, ..verdict },
     };
-    Ok(match Plan::compile(&workflow, catalog) {
+    match Plan::compile(&workflow, catalog) {
         Ok((plan, diagnostics)) => Verdict {
-            found_as: (name != plan.name && ![".yaml", ".yml"].iter().any(|end| name.ends_with(end))).then(|| name.to_owned()),
+            found_as: (name != plan.name && !is_path(name)).then(|| name.to_owned()),
             name: plan.name.clone(),
-            file,
             steps: Some(plan.order().len()),
-            half: false,
             diagnostics,
+            ..verdict
         },
-        Err(Diagnostics(diagnostics)) => Verdict { name: name.to_owned(), found_as: None, file, steps: None, half: false, diagnostics },
-    })
+        Err(Diagnostics(diagnostics)) => Verdict { diagnostics, ..verdict },
+    }
 }
 
 fn said(verdict: &Verdict, color: bool) -> String {
@@ -98,18 +167,31 @@ fn said(verdict: &Verdict, color: bool) -> String {
     if warnings > 0 {
         counts.push(format!("{warnings} {}", plural(warnings, "warning")));
     }
+    if verdict.fixed > 0 {
+        counts.push(format!("{} {} made", verdict.fixed, plural(verdict.fixed, "change")));
+    }
     let found = verdict.found_as.as_ref().map(|name| format!("; `spinney run {}` runs it: its file is named so", line(name, 200))).unwrap_or_default();
     let later = if verdict.half { "; names, the graph and templates are judged once the file can be read" } else { "" };
     format!("{reports}{}: {}{found}{later}\n", line(&verdict.name, 200), counts.join(", "))
+}
+
+/// Says where more is said of what was found.
+fn more(verdicts: &[Verdict]) -> String {
+    let found: BTreeSet<&str> = verdicts.iter().flat_map(|verdict| &verdict.diagnostics).map(|found| found.code).collect();
+    let Some(first) = found.first() else { return String::new() };
+    let fixable = verdicts.iter().flat_map(|verdict| &verdict.diagnostics).any(|found| found.fix.is_some());
+    let fix = if fixable { "; `spinney validate --fix` mends what a machine can" } else { "" };
+    format!("`spinney explain {first}` says more, of each code{fix}\n")
 }
 
 fn of_json(verdicts: &[Verdict]) -> Value {
     let one = |verdict: &Verdict| {
         json!({
             "workflow": verdict.name,
-            "file": verdict.file,
+            "file": verdict.source.name,
             "ok": verdict.steps.is_some(),
             "steps": verdict.steps,
+            "fixed": verdict.fixed,
             "diagnostics": source::to_json(&verdict.diagnostics),
         })
     };

@@ -164,6 +164,6 @@ fn captured(state: &RunState) -> Vec<(String, CommitId, CommitId)> {
 
 /// A run that was to stop at its budget did not succeed, whatever its steps made of it.
 fn stopped(state: &RunState) -> Option<Failure> {
-    let limit = state.limit().filter(|_| state.plan().on_exceed == OnExceed::Stop)?;
+    let limit = state.limit().filter(|_| state.plan().on_exceed != OnExceed::Finish)?;
     Some(out_of_budget(limit))
 }

@@ -184,7 +184,7 @@ fn begin<'a>(
 ) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
-    let stops = plan.on_exceed == OnExceed::Stop;
+    let stops = plan.on_exceed != OnExceed::Finish;
     let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut rest: Box<dyn Iterator<Item = &NodeId>> = Box::new(all);
     while let Some(node) = rest.next() {

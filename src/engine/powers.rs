@@ -203,11 +203,12 @@ fn name(power: Power) -> &'static str {
         Power::AddItems => "AddItems",
         Power::Retry => "RetryItem",
         Power::Stop => "StopItem",
+        Power::Ask => "AskPerson",
     }
 }
 
 fn tools(node: &NodeId, spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
-    spec.may.iter().map(|power| Arc::new(PowerTool::new(*power, node.clone(), desk.clone())) as Arc<dyn Tool>).collect()
+    spec.may.iter().filter_map(|power| Some(Arc::new(PowerTool::new(*power, node.clone(), desk.clone())?) as Arc<dyn Tool>)).collect()
 }
 
 /// A power as a tool.
@@ -219,7 +220,7 @@ struct PowerTool {
 }
 
 impl PowerTool {
-    fn new(power: Power, orchestrator: NodeId, desk: mpsc::Sender<Petition>) -> PowerTool {
+    fn new(power: Power, orchestrator: NodeId, desk: mpsc::Sender<Petition>) -> Option<PowerTool> {
         let item = json!({
             "type": "object", "additionalProperties": false, "required": ["step", "key"],
             "properties": {"step": {"type": "string", "description": "The step's id"}, "key": {"type": "string", "description": "The item's key"}}
@@ -234,9 +235,10 @@ impl PowerTool {
             ),
             Power::Retry => ("Tries a failed item again, from its beginning.", item),
             Power::Stop => ("Stops an item that has not ended. What it did so far is not merged.", item),
+            Power::Ask => return None,
         };
         let spec = ToolSpec { name: name(power).to_owned(), description: description.to_owned(), input_schema };
-        PowerTool { power, orchestrator, spec, desk }
+        Some(PowerTool { power, orchestrator, spec, desk })
     }
 
     fn wish(&self, input: &Value) -> Wish {
@@ -245,7 +247,7 @@ impl PowerTool {
         match self.power {
             Power::AddItems => Wish::AddItems { step, items: input.get("items").and_then(Value::as_array).cloned().unwrap_or_default() },
             Power::Retry => Wish::Retry(step.with_item(&text("key"))),
-            Power::Stop => Wish::Stop(step.with_item(&text("key"))),
+            Power::Stop | Power::Ask => Wish::Stop(step.with_item(&text("key"))),
         }
     }
 }

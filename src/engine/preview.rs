@@ -560,6 +560,7 @@ fn exceed(on_exceed: OnExceed) -> &'static str {
     match on_exceed {
         OnExceed::Stop => "stop",
         OnExceed::Finish => "finish",
+        OnExceed::Ask => "ask",
     }
 }
 

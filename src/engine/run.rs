@@ -438,7 +438,7 @@ impl<S: Store> Engine<'_, S> {
     fn out_of_time(&mut self) -> Result<(), EngineError> {
         self.purse.expire();
         self.note_limit()?;
-        if self.plan.on_exceed == OnExceed::Stop {
+        if self.plan.on_exceed != OnExceed::Finish {
             self.expired = true;
             self.tokens.values().for_each(CancellationToken::cancel);
         }

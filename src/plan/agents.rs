@@ -266,8 +266,7 @@ impl Tools<'_> {
             if !missing.is_empty() {
                 let message = format!("the agent file names tools that are not known here: {}", missing.join(", "));
                 let ignored: Diagnostic = findings.warning(codes::IGNORED, self.file_at, message);
-                let help = suggestion(missing[0], known(), "tools");
-                findings.report(help.into_iter().fold(ignored, Diagnostic::help));
+                findings.report(suggestion(missing[0], known(), "tools").into_iter().fold(ignored, Diagnostic::help));
             }
             chosen.extend(there);
         } else {

@@ -72,6 +72,7 @@ struct Resolved {
 impl Compiler<'_> {
     fn compile(&self, findings: &mut Findings<'_>) -> Option<Plan> {
         let workflow = self.workflow;
+        workflow.warnings.iter().for_each(|warning| findings.report(warning.clone()));
         let run_limits = Limits::RUN.replaced(workflow.budget.as_deref());
         let schemas = schemas::resolve(workflow, findings);
         inputs::check_declared(workflow, findings);

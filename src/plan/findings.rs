@@ -1,5 +1,6 @@
 //! What a compilation has found so far.
-use crate::source::{Diagnostic, Diagnostics, Severity, Source, Span, Spanned, codes, nearest};
+pub(super) use crate::source::suggestion;
+use crate::source::{Diagnostic, Diagnostics, Severity, Source, Span, Spanned, codes};
 use std::sync::Arc;
 
 /// The most findings that are kept of one file.
@@ -66,8 +67,8 @@ impl<'a> Findings<'a> {
             self.report(self.error(codes::LATER, name.span, message));
             return;
         }
-        let help = suggestion(&name.value, known, &format!("{what}s")).unwrap_or_else(|| format!("there is no {what} at all"));
-        self.report(self.error(kind.code, name.span, format!("there is no {what} `{}`", name.value)).help(help));
+        let unknown = self.error(kind.code, name.span, format!("there is no {what} `{}`", name.value)).help(format!("there is no {what} at all"));
+        self.report(unknown.suggest(&name.value, known, &format!("{what}s")));
     }
 
     /// Reports those of a list of names that nothing has.
@@ -87,16 +88,4 @@ impl<'a> Findings<'a> {
         let (errors, warnings): (Vec<_>, Vec<_>) = self.found.into_iter().partition(|found| found.severity == Severity::Error);
         if errors.is_empty() { Ok(warnings) } else { Err(Diagnostics(errors)) }
     }
-}
-
-/// Says what was probably meant, or what there is where that is little; `None` where there is nothing.
-pub(super) fn suggestion<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone, what: &str) -> Option<String> {
-    const SHOWN: usize = 8;
-    if let Some(near) = nearest(name, known.clone()) {
-        return Some(format!("did you mean `{near}`?"));
-    }
-    let some: Vec<String> = known.clone().take(SHOWN).map(|name| format!("`{name}`")).collect();
-    let more = known.count().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!some.is_empty()).then(|| format!("the {what} are {}{more}", some.join(", ")))
 }

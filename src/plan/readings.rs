@@ -1,7 +1,7 @@
 //! Every template of a workflow: whether it parses, and whether what it reads is there when it is read.
 use super::{
     edges::Edges,
-    findings::{Findings, STEP, suggestion},
+    findings::{Findings, STEP},
     reach::{Question, answers},
     schemas::{ENTRY, Field, field},
 };
@@ -179,9 +179,12 @@ impl<'a> Reader<'a> {
                 }
             }
             Err((code, error)) => {
-                let (source, span) = locate(error.span);
+                let (source, span) = locate(error.span.clone());
                 let told = Diagnostic::error(code, &source, span, error.message);
-                self.found.report(error.help.into_iter().fold(told, Diagnostic::help));
+                let told = error.help.into_iter().fold(told, Diagnostic::help);
+                let exact = source.text.get(span.range()) == text.get(error.span.clone());
+                let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
+                self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
             }
         }
     }
@@ -192,8 +195,8 @@ impl<'a> Reader<'a> {
             ["inputs", name, ..] => {
                 let known = self.known.workflow.inputs.iter().map(|(name, _)| name.as_str());
                 if !known.clone().any(|input| input == *name) {
-                    let help = suggestion(name, known, "inputs").unwrap_or_else(|| "declare it under `inputs`".to_owned());
-                    self.found.report(spot.error(codes::UNKNOWN_INPUT, format!("there is no input `{name}`")).help(help));
+                    let error = spot.error(codes::UNKNOWN_INPUT, format!("there is no input `{name}`")).help("declare it under `inputs`");
+                    self.found.report(error.suggest(name, known, "inputs"));
                 }
             }
             ["run", name, ..] if !RUN.contains(name) => {
@@ -224,14 +227,13 @@ impl<'a> Reader<'a> {
                 let mut known: Vec<&str> = if sight.steps { vec!["inputs", "env", "steps", "run"] } else { vec!["inputs", "run"] };
                 known.extend(sight.item);
                 let error = spot.error(codes::UNKNOWN_NAME, format!("nothing here is called `{name}`"));
-                let help = if self.known.workflow.inputs.iter().any(|(input, _)| input.value == **name) {
-                    Some(format!("did you mean `inputs.{name}`?"))
+                self.found.report(if self.known.workflow.inputs.iter().any(|(input, _)| input.value == **name) {
+                    error.meant(name, &format!("inputs.{name}"))
                 } else if sight.steps && self.known.index.contains_key(name) {
-                    Some(format!("did you mean `steps.{name}`?"))
+                    error.meant(name, &format!("steps.{name}"))
                 } else {
-                    suggestion(name, known.into_iter(), "names")
-                };
-                self.found.report(help.into_iter().fold(error, Diagnostic::help));
+                    error.suggest(name, known.into_iter(), "names")
+                });
             }
         }
     }
@@ -239,7 +241,7 @@ impl<'a> Reader<'a> {
     fn step_reading(&mut self, id: &str, path: &[&str], optional: bool, reads: &Reads<'_>) {
         let Some(&target) = self.known.index.get(id) else {
             let error = reads.spot.error(codes::READ_UNKNOWN_STEP, format!("there is no step `{id}`"));
-            self.found.report(suggestion(id, self.known.index.keys().copied(), "steps").into_iter().fold(error, Diagnostic::help));
+            self.found.report(error.suggest(id, self.known.index.keys().copied(), "steps"));
             return;
         };
         if let Some(reader) = reads.sight.step {
@@ -295,7 +297,7 @@ impl<'a> Reader<'a> {
                 let at = if part == 0 { whole } else { format!("{whole}, at `{}`,", path[..part].join(".")) };
                 let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{at} has no field `{}`", path[part]));
                 let error = error.also(name.span, format!("its schema is `{}`", name.value));
-                Some(suggestion(&path[part], known.iter().map(String::as_str), "fields").into_iter().fold(error, Diagnostic::help))
+                Some(error.suggest(&path[part], known.iter().map(String::as_str), "fields"))
             }
             (Verb::Merge(_), None) if !MERGE_OUTPUT.contains(&rest[0]) => Some(spot.unknown_part(&whole, rest[0], MERGE_OUTPUT.into_iter())),
             (Verb::Agent { .. }, None) => {
@@ -327,7 +329,7 @@ impl<'a> Reader<'a> {
         let part = part.checked_sub(prefix).map(|_| &path[part])?;
         let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`"));
         let error = error.also(name.span, format!("their schema is a part of `{}`", name.value));
-        Some(suggestion(part, known.iter().map(String::as_str), "fields").into_iter().fold(error, Diagnostic::help))
+        Some(error.suggest(part, known.iter().map(String::as_str), "fields"))
     }
 
     fn wait(&mut self, reader: usize, target: usize, source: Arc<Source>, span: Span) {
@@ -364,7 +366,9 @@ impl<'a> Reader<'a> {
                 (1, false) => error.help(format!("add `needs: [{target}]` to `{}`", reader.id.value)),
                 (_, false) => error.help(format!("add `{target}` to the `needs` of `{}`: `[{}]`", reader.id.value, needs.join(", "))),
             };
-            self.found.report(if wait.source == *self.found.source { error.also(reader.id.span, "this step") } else { error });
+            let in_file = wait.source == *self.found.source;
+            let error = if in_file && !backward { Diagnostic { fix: Some(reader.need(&wait.source, target)), ..error } } else { error };
+            self.found.report(if in_file { error.also(reader.id.span, "this step") } else { error });
         }
     }
 }
@@ -386,9 +390,15 @@ impl Spot {
     }
 
     fn unknown_part<'n>(&self, whole: &str, part: &str, known: impl Iterator<Item = &'n str> + Clone) -> Diagnostic {
-        let error = self.error(codes::UNKNOWN_FIELD, format!("{whole} has no `{part}`"));
-        suggestion(part, known, "parts").into_iter().fold(error, Diagnostic::help)
+        self.error(codes::UNKNOWN_FIELD, format!("{whole} has no `{part}`")).suggest(part, known, "parts")
     }
+}
+
+/// Returns whether a part of a command reads one value, and `| sh` after it is all that is wanted there.
+fn quotable(text: &str, part: &Range<usize>) -> bool {
+    let path = text[part.clone()].trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
+    let quoted = format!("{} | sh{}", &text[..part.end], &text[part.end..]);
+    path && prompts::check_shell(&quoted).err().is_none_or(|next| next.span.start > part.end)
 }
 
 /// Checks one template as it is used.

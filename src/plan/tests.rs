@@ -300,3 +300,17 @@ fn long_cycles_are_told_within_bounds() {
     let found = compile_with(&text, &catalog()).expect_err("they wait for each other").0;
     assert_eq!((found.len(), found[0].code, found[0].labels.len()), (1, codes::CYCLE, 20));
 }
+
+#[test]
+fn every_example_of_the_pages_gives_its_code_and_put_right_gives_none() {
+    for (code, _) in codes::ALL {
+        let (wrong, right) = source::pages::Page::of(code).and_then(|page| page.example()).expect("the page has an example");
+        let found = |text: &str| match compile_with(text, &catalog()) {
+            Ok((_, warnings)) => warnings,
+            Err(errors) => errors.0,
+        };
+        let raised: BTreeSet<&str> = found(&wrong).iter().map(|found| found.code).collect();
+        assert_eq!(raised, BTreeSet::from([*code]), "{wrong}");
+        assert_eq!(found(&right), [], "the example of {code} put right");
+    }
+}

@@ -5,6 +5,8 @@ macro_rules! codes {
         $(#[doc = $what] pub const $name: &str = $code;)*
         /// Every code with what it stands for, in order.
         pub const ALL: &[(&str, &str)] = &[$(($code, $what)),*];
+        /// The name of every code, in the same order.
+        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
@@ -56,6 +58,7 @@ codes! {
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";
     UNUSED_AGENT = "W003", "an agent that nothing uses";
     IGNORED = "W004", "a part of an agent file that is not known here and is left out";
+    SIMPLER = "W005", "a part of the language that this version does in a simpler way";
 }
 
 #[cfg(test)]

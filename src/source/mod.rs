@@ -1,9 +1,14 @@
 //! Source files with spans, and the diagnostics that point into them.
 pub mod codes;
+mod edit;
 mod locate;
+pub mod pages;
 mod render;
+mod sarif;
 
+pub use edit::{Edit, apply};
 pub use render::{render, to_json};
+pub use sarif::to_sarif;
 use std::{fmt, ops::Range, sync::Arc};
 
 /// A file's text and the name it is shown by.
@@ -103,6 +108,8 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// What to do, where that is known.
     pub help: Option<String>,
+    /// The same as a change of the source, where a machine can do it.
+    pub fix: Option<Edit>,
 }
 
 impl Diagnostic {
@@ -115,6 +122,7 @@ impl Diagnostic {
             source: source.clone(),
             labels: vec![Label { span, text: String::new() }],
             help: None,
+            fix: None,
         }
     }
 
@@ -144,6 +152,31 @@ impl Diagnostic {
     pub fn help(mut self, text: impl Into<String>) -> Diagnostic {
         self.help = Some(text.into());
         self
+    }
+
+    /// Sets what to do as a change of the source.
+    #[must_use]
+    pub fn fix(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
+        self.fix = Some(Edit { span, text: text.into() });
+        self
+    }
+
+    /// Says what was probably meant by a word at the first label: the nearest of what is known, or else all of that where it
+    /// is little; nothing where nothing is known.
+    #[must_use]
+    pub fn suggest<'n>(self, word: &str, known: impl Iterator<Item = &'n str> + Clone, what: &str) -> Diagnostic {
+        match nearest(word, known.clone()) {
+            Some(near) => self.meant(word, near),
+            None => suggestion(word, known, what).into_iter().fold(self, Diagnostic::help),
+        }
+    }
+
+    /// Says what was meant by a word at the first label, and puts it there where the word stands there once.
+    #[must_use]
+    pub fn meant(self, word: &str, near: &str) -> Diagnostic {
+        let place = self.labels.first().and_then(|label| edit::find_word(&self.source.text, label.span, word));
+        let told = self.help(format!("did you mean `{near}`?"));
+        if let Some(place) = place { told.fix(place, near) } else { told }
     }
 
     /// Returns line and column of the first label, both from 1, the column in characters.
@@ -177,6 +210,18 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+/// Says what was probably meant, or what there is where that is little; `None` where there is nothing.
+pub fn suggestion<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone, what: &str) -> Option<String> {
+    const SHOWN: usize = 8;
+    if let Some(near) = nearest(name, known.clone()) {
+        return Some(format!("did you mean `{near}`?"));
+    }
+    let some: Vec<String> = known.clone().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let more = known.count().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!some.is_empty()).then(|| format!("the {what} are {}{more}", some.join(", ")))
+}
 
 /// Returns the candidate nearest to `word`, where one is near enough to be what was meant: at most a third of its
 /// letters away, and not another word altogether.

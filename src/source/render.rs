@@ -7,6 +7,9 @@ use std::fmt;
 /// The width of a report in columns, whatever the terminal's: what is tested is what is seen.
 const WIDTH: usize = 100;
 
+/// The most bytes of a source that are drawn at one place; a finding in longer lines is told in one line of its own.
+const MOST_DRAWN: usize = 6_000;
+
 /// Writes diagnostics as reports with the lines they point at, in the order given.
 pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -16,15 +19,27 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
         if at > 0 {
             text.push('\n');
         }
-        if handler.render_report(&mut text, &Report::new(diagnostic)).is_err() {
-            text.push_str(&diagnostic.to_string());
-            text.push('\n');
+        if !drawable(diagnostic) || handler.render_report(&mut text, &Report::new(diagnostic)).is_err() {
+            let help = diagnostic.help.as_ref().map(|help| format!("  help: {help}\n")).unwrap_or_default();
+            text.push_str(&format!("{diagnostic}\n{help}"));
         }
     }
     text
 }
 
-/// Writes diagnostics as JSON: code, severity, message, file, help, and labels with bytes and positions.
+/// Returns whether the lines that a diagnostic points at can be shown: a report draws them whole, with those around them.
+fn drawable(diagnostic: &Diagnostic) -> bool {
+    let text = diagnostic.source.text.as_str();
+    diagnostic.labels.iter().all(|label| {
+        let (start, end) = (text.floor_char_boundary(label.span.start), text.floor_char_boundary(label.span.end.max(label.span.start)));
+        let before: usize = text[..start].rsplit('\n').take(2).map(str::len).sum();
+        let after: usize = text[end..].split_inclusive('\n').take(2).map(str::len).sum();
+        before + (end - start) + after <= MOST_DRAWN
+    })
+}
+
+/// Writes diagnostics as JSON: code, severity, message, file, help, the fix as an edit of bytes, and labels with bytes and
+/// positions.
 pub fn to_json(diagnostics: &[Diagnostic]) -> Value {
     let one = |diagnostic: &Diagnostic| {
         let labels: Vec<Value> = diagnostic
@@ -44,6 +59,7 @@ pub fn to_json(diagnostics: &[Diagnostic]) -> Value {
             "message": diagnostic.message,
             "file": diagnostic.source.name,
             "help": diagnostic.help,
+            "fix": diagnostic.fix.as_ref().map(|edit| json!({"start": edit.span.start, "end": edit.span.end, "text": edit.text})),
             "labels": labels,
         })
     };

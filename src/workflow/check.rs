@@ -43,6 +43,11 @@ pub(super) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Makes the warning for what this version does in a simpler way.
+fn simpler(source: &Arc<Source>, span: Span, what: &str, instead: &str) -> Diagnostic {
+    Diagnostic::warning(codes::SIMPLER, source, span, format!("`{what}` has no effect of its own in this version: {instead}"))
+}
+
 /// Makes the error for what this version does not build.
 pub(super) fn later(source: &Arc<Source>, span: Span, what: &str) -> Diagnostic {
     Diagnostic::error(codes::LATER, source, span, format!("`{what}` is part of the language but not of this version"))
@@ -87,9 +92,23 @@ impl Checker<'_> {
         for Entry { key, value } in entries {
             match object.key(key) {
                 Some(known) if matches!(known.shape, Shape::Later) => self.report(later(self.source, key.span, key)),
-                Some(known) => self.value(value, &known.shape, Place { name: key, span: key.span }),
-                None => self.unknown_key(&key.value, key.span, object),
+                Some(known) => {
+                    if let Some(instead) = known.instead {
+                        self.report(simpler(self.source, key.span, key, instead));
+                    }
+                    self.value(value, &known.shape, Place { name: key, span: key.span });
+                }
+                None => match &object.others {
+                    Some(others) if takes(&others.of, &value.value) || nearest(key, object.keys.iter().map(|key| key.name)).is_none() => {
+                        self.name(key, key.span, others.names);
+                        self.value(value, &others.of, Place { name: key, span: key.span });
+                    }
+                    Some(_) | None => self.unknown_key(&key.value, key.span, object),
+                },
             }
+        }
+        if let Some(others) = object.others.as_ref().filter(|_| entries.iter().all(|entry| object.key(&entry.key).is_some())) {
+            self.error(codes::MISSING_KEY, place.span, format!("{} needs at least {}", object.what, others.what));
         }
         for key in object.keys.iter().filter(|key| key.required) {
             if !entries.iter().any(|entry| entry.key.value == key.name) {
@@ -102,12 +121,12 @@ impl Checker<'_> {
     fn unknown_key(&mut self, name: &str, span: Span, object: &Object) {
         let known = || object.keys.iter().map(|key| key.name);
         let here = || object.keys.iter().filter(|key| !matches!(key.shape, Shape::Later)).map(|key| key.name);
-        let help = match nearest(name, known()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the keys here are {}", quoted(here())),
-        };
         let message = format!("{} has no key `{name}`", object.what);
-        self.report(Diagnostic::error(codes::UNKNOWN_KEY, self.source, span, message).label("unknown key").help(help));
+        let unknown = Diagnostic::error(codes::UNKNOWN_KEY, self.source, span, message).label("unknown key");
+        self.report(match nearest(name, known()) {
+            Some(near) => unknown.meant(name, near),
+            None => unknown.help(format!("the keys here are {}", quoted(here()))),
+        });
     }
 
     fn value(&mut self, node: &Node, shape: &'static Shape, place: Place<'_>) {
@@ -129,7 +148,7 @@ impl Checker<'_> {
                 }
             }
             (Shape::Duration { zero }, Yaml::Text(_) | Yaml::Number(_)) => self.duration(node, *zero, place),
-            (Shape::Word { now, later }, Yaml::Text(word)) => self.word(word, node.span, now, later),
+            (Shape::Word { words, instead }, Yaml::Text(word)) => self.word(word, node.span, words, instead),
             (Shape::Name(kind), Yaml::Text(name)) => self.name(name, node.span, *kind),
             (Shape::List { of, min }, Yaml::List(nodes)) => {
                 if nodes.len() < *min {
@@ -141,7 +160,7 @@ impl Checker<'_> {
             }
             (Shape::Map { names, of }, Yaml::Map(entries)) => {
                 if entries.is_empty() && place.name == "steps" {
-                    self.error(codes::OUT_OF_RANGE, place.span, "a workflow needs at least one step".to_owned());
+                    self.error(codes::OUT_OF_RANGE, place.span, "`steps` needs at least one step".to_owned());
                 }
                 for Entry { key, value } in entries {
                     self.name(key, key.span, *names);
@@ -163,9 +182,14 @@ impl Checker<'_> {
         let span = if node.span.start == node.span.end { place.span } else { node.span };
         let message = format!("`{}` must be {shape}, not {}", place.name, node.value.kind());
         let wrong = Diagnostic::error(codes::WRONG_TYPE, self.source, span, message);
-        let quoted_number = matches!(shape, Shape::Flag | Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version)
-            && matches!(&node.value, Yaml::Text(text) if text.parse::<f64>().is_ok() || text == "true" || text == "false");
-        self.report(if quoted_number { wrong.help("quotes make it text: leave them out") } else { wrong });
+        let flag = matches!(shape, Shape::Flag);
+        let number = matches!(shape, Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version);
+        self.report(match &node.value {
+            Yaml::Text(text) if (number && text.parse::<f64>().is_ok_and(f64::is_finite)) || (flag && matches!(text.as_str(), "true" | "false")) => {
+                wrong.help("quotes make it text: leave them out").fix(node.span, text.clone())
+            }
+            _ => wrong,
+        });
     }
 
     fn whole(&mut self, node: &Node, range: std::ops::RangeInclusive<u64>, place: Place<'_>) {
@@ -191,15 +215,15 @@ impl Checker<'_> {
         }
     }
 
-    fn word(&mut self, word: &str, span: Span, now: &[&'static str], later_words: &[&'static str]) {
-        if later_words.contains(&word) {
-            self.report(later(self.source, span, word));
-        } else if !now.contains(&word) {
-            let help = match nearest(word, now.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("one of {}", quoted(now.iter().copied())),
-            };
-            self.report(Diagnostic::error(codes::UNKNOWN_WORD, self.source, span, format!("`{word}` is not a word for this place")).help(help));
+    fn word(&mut self, word: &str, span: Span, words: &[&'static str], instead: &[(&'static str, &'static str)]) {
+        if let Some((_, instead)) = instead.iter().find(|(simple, _)| *simple == word) {
+            self.report(simpler(self.source, span, word, instead));
+        } else if !words.contains(&word) {
+            let unknown = Diagnostic::error(codes::UNKNOWN_WORD, self.source, span, format!("`{word}` is not a word for this place"));
+            self.report(match nearest(word, words.iter().copied()) {
+                Some(near) => unknown.meant(word, near),
+                None => unknown.help(format!("one of {}", quoted(words.iter().copied()))),
+            });
         }
     }
 

@@ -1,31 +1,25 @@
-//! Decodes the steps of a checked file, and tells what their verbs have to do with their other keys.
+//! Decodes the steps of a checked file: the keys that all steps have in common.
 use super::{
-    check,
     fields::{Fields, text},
-    file::{budget, retry, text_or_file},
-    keys::{self, Shape},
-    types::{ConflictThen, ForEach, Join, Merge, Need, On, Output, Parse, Scope, Step, Verb, Verify, Workspace, WorkspaceKind},
+    file::{budget, retry},
+    keys,
+    types::{Base, Cache, ForEach, Join, Matrix, Need, On, OnItemFailure, Output, Parse, Scope, Step, StepPlace, Verify, Workspace, WorkspaceKind},
+    verbs::verb,
     yaml::{Node, Yaml},
 };
-use crate::source::{Diagnostic, Spanned, codes, nearest};
+use crate::source::{Diagnostic, Spanned};
 use serde_json::Value;
 
-/// The verbs of the language; those that the table of keys calls later are reported there.
-const VERBS: [&str; 7] = ["agent", "run", "merge", "workflow", "select", "approve", "loop"];
-/// Keys that say nothing for a command.
-const NOT_FOR_RUN: [&str; 5] = ["prompt", "model", "effort", "skills", "hooks"];
-/// Keys that say nothing for a merge: its own keys say the same of the joined tree.
-const NOT_FOR_MERGE: [&str; 11] = ["prompt", "model", "effort", "skills", "hooks", "for_each", "workspace", "cwd", "scope", "verify", "output"];
 /// Work is tried this often where `verify` does not say.
 const VERIFY_ATTEMPTS: u32 = 3;
-/// A resolver tries this often at one conflict where `on_conflict` does not say.
-const RESOLVER_ATTEMPTS: u32 = 2;
+const JOIN: [(&str, Join); 2] = [("all", Join::All), ("all_done", Join::AllDone)];
 
-/// Reads the key `steps`.
-pub(super) fn steps(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Vec<Step> {
-    file.map("steps")
+/// Reads a key that holds steps.
+pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Vec<Diagnostic>) -> Vec<Step> {
+    fields
+        .map(key)
         .filter(|(_, node)| matches!(node.value, Yaml::Map(_)))
-        .filter_map(|(id, node)| step(id, &Fields::new(file.source, node, &keys::STEP), node, found))
+        .filter_map(|(id, node)| step(id, &Fields::new(fields.source, node, &keys::STEP), node, found))
         .collect()
 }
 
@@ -33,11 +27,12 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<
     let verb = verb(id, fields, node, found);
     let step = Step {
         id: id.clone(),
+        place: StepPlace { map: node.span, needs: fields.node("needs").map(|node| node.span) },
         needs: needs(fields),
         condition: fields.text("if"),
         for_each: fields.object("for_each", &keys::FOR_EACH).and_then(|fields| for_each(&fields)),
-        matrix: None,
-        cache: None,
+        matrix: fields.object("matrix", &keys::MATRIX).map(|fields| matrix(&fields)),
+        cache: fields.object("cache", &keys::CACHE).map(|fields| Cache { key: fields.texts("key"), inputs: fields.texts("inputs") }),
         workspace: workspace(fields),
         cwd: fields.text("cwd"),
         scope: scope(fields),
@@ -45,7 +40,7 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<
         output: fields.object("output", &keys::OUTPUT).map(|fields| output(&fields)),
         budget: budget(fields),
         timeout: fields.duration("timeout").map(|duration| duration.value),
-        idle_timeout: None,
+        idle_timeout: fields.duration("idle_timeout").map(|duration| duration.value),
         retry: retry(fields),
         allow_failure: fields.flag("allow_failure"),
         env: fields.templates("env"),
@@ -56,63 +51,6 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<
         verb: verb?,
     };
     Some(step)
-}
-
-/// Reads a step's verb, and reports keys that do not go with it.
-fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<Verb> {
-    let (agent, prompt) = (fields.text("agent"), fields.text("prompt"));
-    let (command, _) = (fields.text("run"), fields.node("merge"));
-    let Yaml::Map(entries) = &node.value else { return None };
-    let mut verbs: Vec<&Spanned<String>> = entries.iter().map(|entry| &entry.key).filter(|key| VERBS.contains(&key.as_str())).collect();
-    // The same verb twice is a duplicate key, and told as that.
-    verbs.sort_by_key(|verb| (&verb.value, verb.span));
-    verbs.dedup();
-    verbs.sort_by_key(|verb| verb.span);
-    let buildable = || VERBS.iter().copied().filter(|verb| keys::STEP.key(verb).is_some_and(|key| !matches!(key.shape, Shape::Later)));
-    match verbs.as_slice() {
-        [] => {
-            // A verb that is misspelt is told as an unknown key, with what was meant.
-            let misspelt = |key: &Spanned<String>| keys::STEP.key(key).is_none() && nearest(key, VERBS).is_some();
-            if !entries.iter().any(|entry| misspelt(&entry.key)) {
-                let message = format!("step `{}` does nothing: it has no verb", id.value);
-                let help = format!("give it one of {}", check::quoted(buildable()));
-                found.push(Diagnostic::error(codes::VERBS, fields.source, id.span, message).help(help));
-            }
-            return None;
-        }
-        [_] => {}
-        [first, rest @ ..] => {
-            let message = format!("step `{}` has {} verbs: a step has exactly one", id.value, verbs.len());
-            let several = Diagnostic::error(codes::VERBS, fields.source, first.span, message).label("one verb");
-            found.push(rest.iter().fold(several, |several, verb| several.also(verb.span, "another")).help("make a step of each"));
-            return None;
-        }
-    }
-    if let Some(agent) = agent {
-        let Some(prompt) = prompt else {
-            if fields.node("prompt").is_none() {
-                let message = format!("step `{}` tells its agent nothing", id.value);
-                found.push(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help("add `prompt:`"));
-            }
-            return None;
-        };
-        reject(fields, &[], "an agent", found);
-        return Some(Verb::Agent { agent, prompt: text_or_file(prompt) });
-    }
-    if let Some(command) = command {
-        reject(fields, &NOT_FOR_RUN, "a command", found);
-        return Some(Verb::Run { command });
-    }
-    let merging = fields.object("merge", &keys::MERGE)?;
-    reject(fields, &NOT_FOR_MERGE, "a merge", found);
-    Some(Verb::Merge(Box::new(merge(&merging))))
-}
-
-fn reject(fields: &Fields<'_>, keys: &[&'static str], what: &str, found: &mut Vec<Diagnostic>) {
-    for entry in keys.iter().filter_map(|key| fields.entry(key)) {
-        let message = format!("`{}` says nothing for a step that is {what}", entry.key.value);
-        found.push(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
-    }
 }
 
 fn needs(fields: &Fields<'_>) -> Vec<Need> {
@@ -133,39 +71,82 @@ fn needs(fields: &Fields<'_>) -> Vec<Need> {
 }
 
 fn for_each(fields: &Fields<'_>) -> Option<ForEach> {
-    const JOIN: [(&str, Join); 2] = [("all", Join::All), ("all_done", Join::AllDone)];
-    let items = fields.node("items").map(|node| {
-        let value = if let Yaml::List(_) = node.value { node.value.to_json() } else { node.value.scalar(fields.source, node.span).into() };
-        Spanned::new(value, node.span)
-    });
-    let max_parallel = fields.node("max_parallel").map(|node| match node.value.whole() {
-        Some(number) => Spanned::new(Value::from(number), node.span),
-        None => Spanned::new(node.value.to_json(), node.span),
-    });
+    let items = fields.node("items").map(|node| list_or_text(fields, node));
     let for_each = ForEach {
         name: fields.text("as").unwrap_or_else(|| Spanned::new("item".to_owned(), fields.key_span("items"))),
         key: fields.text("key"),
         needs: fields.text("needs"),
-        max_parallel,
+        max_parallel: count_or_text(fields, "max_parallel"),
         fail_fast: fields.flag("fail_fast"),
         join: fields.word("join", &JOIN).map(|word| word.value).unwrap_or_default(),
-        on_item_failure: super::types::OnItemFailure::Continue,
+        on_item_failure: on_item_failure(fields),
         items: items?,
     };
     Some(for_each)
 }
 
-fn workspace(fields: &Fields<'_>) -> Option<Spanned<Workspace>> {
+fn on_item_failure(fields: &Fields<'_>) -> OnItemFailure {
+    if let Some(map) = fields.object("on_item_failure", &keys::ON_ITEM_FAILURE) {
+        return map.text("retry_with").map(OnItemFailure::RetryWith).unwrap_or_default();
+    }
+    match fields.string("on_item_failure").as_deref() {
+        Some("stop") => OnItemFailure::Stop,
+        _ => OnItemFailure::Continue,
+    }
+}
+
+fn matrix(fields: &Fields<'_>) -> Matrix {
+    Matrix {
+        axes: fields.others().map(|entry| (entry.key.clone(), list_or_text(fields, &entry.value))).collect(),
+        exclude: match fields.node("exclude") {
+            Some(Spanned { value: Yaml::List(nodes), .. }) => nodes.iter().map(|node| Spanned::new(node.value.to_json(), node.span)).collect(),
+            _ => Vec::new(),
+        },
+        max_parallel: count_or_text(fields, "max_parallel"),
+        fail_fast: fields.flag("fail_fast"),
+        join: fields.word("join", &JOIN).map(|word| word.value).unwrap_or_default(),
+    }
+}
+
+/// Reads a list as it stands, and anything else as its text.
+fn list_or_text(fields: &Fields<'_>, node: &Node) -> Spanned<Value> {
+    let value = if let Yaml::List(_) = node.value { node.value.to_json() } else { node.value.scalar(fields.source, node.span).into() };
+    Spanned::new(value, node.span)
+}
+
+fn count_or_text(fields: &Fields<'_>, key: &'static str) -> Option<Spanned<Value>> {
+    let node = fields.node(key)?;
+    Some(Spanned::new(node.value.whole().map_or_else(|| node.value.to_json(), Value::from), node.span))
+}
+
+/// Reads the key `workspace`.
+pub(super) fn workspace(fields: &Fields<'_>) -> Option<Spanned<Workspace>> {
     const KIND: [(&str, WorkspaceKind); 3] = [("worktree", WorkspaceKind::Worktree), ("shared", WorkspaceKind::Shared), ("none", WorkspaceKind::None)];
     let span = fields.key_span("workspace");
     if let Some(kind) = fields.word("workspace", &KIND) {
         return Some(Spanned::new(Workspace { kind: kind.value, ..Workspace::default() }, kind.span));
     }
     let map = fields.object("workspace", &keys::WORKSPACE)?;
-    // Both kinds of isolation are met by what this version makes; the other bases are of later versions.
-    map.only_checked(&["isolation", "base"]);
-    let kind = map.word("kind", &KIND).map_or(WorkspaceKind::Worktree, |kind| kind.value);
-    Some(Spanned::new(Workspace { kind, setup: map.texts("setup"), ..Workspace::default() }, span))
+    // Every kind of isolation is met by what this version makes.
+    map.only_checked(&["isolation"]);
+    let workspace = Workspace {
+        kind: map.word("kind", &KIND).map_or(WorkspaceKind::Worktree, |kind| kind.value),
+        base: map.text("base").map(base).unwrap_or_default(),
+        setup: map.texts("setup"),
+        copy: map.texts("copy"),
+        link: map.texts("link"),
+        sparse: map.texts("sparse"),
+        env: map.templates("env"),
+    };
+    Some(Spanned::new(workspace, span))
+}
+
+fn base(word: Spanned<String>) -> Base {
+    match word.as_str() {
+        "head" => Base::Head,
+        "dirty" => Base::Dirty,
+        _ => Base::Ref(word),
+    }
 }
 
 fn scope(fields: &Fields<'_>) -> Option<Spanned<Scope>> {
@@ -186,20 +167,5 @@ fn verify(fields: &Fields<'_>) -> Option<Verify> {
 
 fn output(fields: &Fields<'_>) -> Output {
     const PARSE: [(&str, Parse); 2] = [("lines", Parse::Lines), ("json", Parse::Json)];
-    Output { schema: fields.text("schema"), parse: fields.word("parse", &PARSE).map(|word| word.value), file: None }
-}
-
-fn merge(fields: &Fields<'_>) -> Merge {
-    const THEN: [(&str, ConflictThen); 2] = [("eject", ConflictThen::Eject), ("fail", ConflictThen::Fail)];
-    fields.only_checked(&["mode"]);
-    let conflict = fields.object("on_conflict", &keys::ON_CONFLICT);
-    let conflict = conflict.as_deref();
-    Merge {
-        from: fields.texts("from"),
-        verify: fields.texts("verify"),
-        flaky_retries: fields.whole("flaky_retries").map_or(0, |retries| retries.value),
-        resolver: conflict.and_then(|conflict| conflict.text("agent")),
-        resolver_attempts: conflict.and_then(|conflict| conflict.whole("attempts")).map_or(RESOLVER_ATTEMPTS, |attempts| attempts.value),
-        then: conflict.and_then(|conflict| conflict.word("then", &THEN)).map(|word| word.value).unwrap_or_default(),
-    }
+    Output { schema: fields.text("schema"), parse: fields.word("parse", &PARSE).map(|word| word.value), file: fields.text("file") }
 }

@@ -8,6 +8,7 @@ use super::{
     yaml::{Entry, Node, Yaml},
 };
 use crate::source::{Source, Span, Spanned};
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// The entries of one map, by the keys of its object.
@@ -71,6 +72,16 @@ impl<'a> Fields<'a> {
     pub(super) fn list(&self, key: &'static str) -> impl Iterator<Item = &'a Node> {
         let nodes: &[Node] = if let Some(Yaml::List(nodes)) = self.node(key).map(|node| &node.value) { nodes } else { &[] };
         nodes.iter()
+    }
+
+    /// Reads a map of names to values of any kind.
+    pub(super) fn values(&self, key: &'static str) -> Vec<(Spanned<String>, Spanned<Value>)> {
+        self.map(key).map(|(name, node)| (name.clone(), Spanned::new(node.value.to_json(), node.span))).collect()
+    }
+
+    /// Returns the entries whose keys are names that the author chose.
+    pub(super) fn others(&self) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(|entry| self.object.key(&entry.key.value).is_none())
     }
 
     /// Reads text.

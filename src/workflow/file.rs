@@ -6,7 +6,7 @@ use super::{
     types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Wake, Workflow},
     yaml,
 };
-use crate::source::{Diagnostic, Diagnostics, Source, Spanned};
+use crate::source::{Diagnostic, Diagnostics, Severity, Source, Spanned};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +18,15 @@ impl Workflow {
     pub fn load(source: &Arc<Source>) -> Result<Workflow, Diagnostics> {
         let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
         let mut found = check::check(source, &root, &keys::FILE);
-        let workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
-        if found.is_empty() { Ok(workflow) } else { Err(check::in_order(found)) }
+        let mut workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
+        found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
+        let (mut errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.severity == Severity::Error);
+        if errors.is_empty() {
+            workflow.warnings = warnings;
+            return Ok(workflow);
+        }
+        errors.truncate(check::MAX_FOUND);
+        Err(Diagnostics(errors))
     }
 }
 
@@ -42,10 +49,11 @@ fn workflow(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Workflow {
         hooks: file.texts("hooks"),
         permissions: permissions(file),
         skills: file.texts("skills"),
-        steps: decode_steps::steps(file, found),
+        steps: decode_steps::steps(file, "steps", found),
         outputs: file.templates("outputs"),
-        on_failure: Vec::new(),
-        finally: Vec::new(),
+        on_failure: decode_steps::steps(file, "on_failure", found),
+        finally: decode_steps::steps(file, "finally", found),
+        warnings: Vec::new(),
     }
 }
 
@@ -71,7 +79,7 @@ fn input(fields: &Fields<'_>) -> Input {
 
 /// Reads the key `budget`.
 pub(super) fn budget(fields: &Fields<'_>) -> Option<Spanned<Budget>> {
-    const WORDS: [(&str, OnExceed); 2] = [("stop", OnExceed::Stop), ("finish", OnExceed::Finish)];
+    const WORDS: [(&str, OnExceed); 3] = [("stop", OnExceed::Stop), ("finish", OnExceed::Finish), ("ask", OnExceed::Ask)];
     let budget = fields.object("budget", &keys::BUDGET)?;
     let limits = Budget {
         usd: budget.number("usd"),
@@ -97,7 +105,7 @@ fn defaults(fields: &Fields<'_>) -> Defaults {
         timeout: fields.duration("timeout").map(|duration| duration.value),
         idle_timeout: fields.duration("idle_timeout").map(|duration| duration.value),
         retry: retry(fields),
-        workspace: None,
+        workspace: decode_steps::workspace(fields),
         max_parallel: fields.whole("max_parallel"),
     }
 }
@@ -134,17 +142,18 @@ fn agent(fields: &Fields<'_>) -> Agent {
         max_turns: fields.whole("max_turns"),
         timeout: fields.duration("timeout").map(|duration| duration.value),
         idle_timeout: fields.duration("idle_timeout").map(|duration| duration.value),
-        cwd: None,
-        max_depth: None,
-        max_parallel: None,
+        cwd: fields.text("cwd"),
+        max_depth: fields.whole("max_depth"),
+        max_parallel: fields.whole("max_parallel"),
     }
 }
 
-/// Tells text from the name of a prompt file: one line that ends in `.md`, in small letters as the language has it.
+/// Tells text from the name of a prompt file: one line that ends in `.md`, in small letters as the language has it. A line
+/// with a `#` is a heading that happens to end so.
 #[expect(clippy::case_sensitive_file_extension_comparisons, reason = "the rule is of the language, not of a file system")]
 pub(super) fn text_or_file(text: Spanned<String>) -> Spanned<Text> {
     let line = text.value.trim_end_matches(['\n', '\r']);
-    let file = line.ends_with(".md") && !line.contains(['\n', '\r']) && !line.contains("{{");
+    let file = line.ends_with(".md") && !line.contains(['\n', '\r', '#']) && !line.contains("{{");
     let value = if file { Text::File(line.trim().to_owned()) } else { Text::Inline(text.value) };
     Spanned::new(value, text.span)
 }
@@ -158,7 +167,7 @@ fn permissions(fields: &Fields<'_>) -> Permissions {
 }
 
 fn orchestrator(fields: &Fields<'_>) -> Orchestrator {
-    const POWERS: [(&str, Power); 3] = [("add_items", Power::AddItems), ("retry", Power::Retry), ("stop", Power::Stop)];
+    const POWERS: [(&str, Power); 4] = [("add_items", Power::AddItems), ("retry", Power::Retry), ("stop", Power::Stop), ("ask", Power::Ask)];
     const WAKE: [(&str, Wake); 4] = [("start", Wake::Start), ("item_done", Wake::ItemDone), ("item_failed", Wake::ItemFailed), ("idle", Wake::Idle)];
     let all_powers = || POWERS.iter().map(|(_, power)| Spanned::new(*power, fields.key_span("agent"))).collect();
     let all_wakes = || WAKE.iter().map(|(_, wake)| Spanned::new(*wake, fields.key_span("agent"))).collect();

@@ -11,6 +11,16 @@ pub(super) struct Object {
     /// What it is, with its article, for messages.
     pub(super) what: &'static str,
     pub(super) keys: &'static [Key],
+    /// What stands under other keys, where those are names that the author chooses.
+    pub(super) others: Option<Others>,
+}
+
+/// Keys that are names of the author's choice; at least one of them is there.
+pub(super) struct Others {
+    /// What one of them is, with its article, for messages.
+    pub(super) what: &'static str,
+    pub(super) names: Name,
+    pub(super) of: Shape,
 }
 
 /// One key of an object.
@@ -19,6 +29,8 @@ pub(super) struct Key {
     pub(super) shape: Shape,
     pub(super) required: bool,
     pub(super) doc: &'static str,
+    /// What happens instead, where this version reads the key and does something simpler.
+    pub(super) instead: Option<&'static str>,
 }
 
 /// What a value must look like.
@@ -39,8 +51,8 @@ pub(super) enum Shape {
     Number,
     /// A duration, above 0 unless said otherwise.
     Duration { zero: bool },
-    /// One of a closed set of words; `later` ones belong to the language but not to this version.
-    Word { now: &'static [&'static str], later: &'static [&'static str] },
+    /// One of a closed set of words; of those `instead` this version does something simpler, and says what.
+    Word { words: &'static [&'static str], instead: &'static [(&'static str, &'static str)] },
     /// A name of its own.
     Name(Name),
     /// A list with at least `min` entries.
@@ -113,7 +125,7 @@ impl fmt::Display for Shape {
             Shape::Whole { .. } => f.write_str("a whole number"),
             Shape::Amount | Shape::Number => f.write_str("a number"),
             Shape::Duration { .. } => f.write_str("a duration"),
-            Shape::Word { now, .. } => write!(f, "one of {}", super::check::quoted(now.iter().copied())),
+            Shape::Word { words, .. } => write!(f, "one of {}", super::check::quoted(words.iter().copied())),
             Shape::Name(_) => f.write_str("a name"),
             Shape::List { .. } => f.write_str("a list"),
             Shape::Map { .. } | Shape::Object(_) => f.write_str("a map"),
@@ -137,15 +149,30 @@ impl Object {
 }
 
 pub(super) const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, shape, required: false, doc }
+    Key { name, shape, required: false, doc, instead: None }
 }
 
 pub(super) const fn must(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, shape, required: true, doc }
+    Key { name, shape, required: true, doc, instead: None }
+}
+
+/// A key of which this version does something simpler.
+const fn simpler(name: &'static str, shape: Shape, doc: &'static str, instead: &'static str) -> Key {
+    Key { name, shape, required: false, doc, instead: Some(instead) }
 }
 
 const fn later(name: &'static str) -> Key {
-    Key { name, shape: Shape::Later, required: false, doc: "" }
+    Key { name, shape: Shape::Later, required: false, doc: "", instead: None }
+}
+
+/// One of these words.
+const fn word(words: &'static [&'static str]) -> Shape {
+    Shape::Word { words, instead: &[] }
+}
+
+/// Steps by their ids.
+const fn steps() -> Shape {
+    Shape::Map { names: Name::Step, of: &A_STEP }
 }
 
 /// A list of texts.
@@ -156,6 +183,14 @@ const TEXT_OR_TEXTS: Shape = Shape::Either(&[Shape::List { of: &Shape::Text, min
 const COUNT: Shape = Shape::Whole { min: 1, max: 1_000_000 };
 const TIMEOUT: Shape = Shape::Duration { zero: false };
 const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text };
+/// A place of its own, as steps hold steps.
+static A_STEP: Shape = Shape::Object(&STEP);
+const WORKSPACES: Shape = Shape::Either(&[Shape::Object(&WORKSPACE), word(&["worktree", "shared", "none"])]);
+const COUNT_OR_TEXT: Shape = Shape::Either(&[COUNT, Shape::Text]);
+const JOIN: Shape = word(&["all", "all_done"]);
+const ORDER: Shape = word(&["needs", "fewest_conflicts"]);
+/// The values of one axis, or an expression that gives them.
+const AXIS: Shape = Shape::Either(&[Shape::List { of: &Shape::Any, min: 1 }, Shape::Text]);
 /// Hooks by name; written out in place they are not read yet.
 const HOOKS: Shape = Shape::Either(&[TEXTS, Shape::Later]);
 
@@ -168,7 +203,11 @@ pub(super) static FILE: Object = Object {
         key("description", Shape::Text, "What it does, for people."),
         key("inputs", Shape::Map { names: Name::Variable, of: &Shape::Object(&INPUT) }, "What a run takes."),
         key("env", TEMPLATES, "Environment variables of every command and shell tool; templates."),
-        later("secrets"),
+        key(
+            "secrets",
+            Shape::List { of: &Shape::Name(Name::Variable), min: 0 },
+            "Environment variables the run needs, whose values are never written anywhere; `secrets.NAME` in an `env` reads one.",
+        ),
         key("budget", Shape::Object(&BUDGET), "Limits of the whole run."),
         key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&MODEL) }, "Aliases for models."),
         key("defaults", Shape::Object(&DEFAULTS), "What steps and agents inherit."),
@@ -179,18 +218,19 @@ pub(super) static FILE: Object = Object {
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules for every agent."),
         later("mcp_servers"),
         key("skills", TEXTS, "Skills that every agent sees, by name."),
-        must("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "The steps."),
+        must("steps", steps(), "The steps."),
         key("outputs", TEMPLATES, "The workflow's result; templates."),
-        later("on_failure"),
-        later("finally"),
+        key("on_failure", steps(), "Steps that run after a run that failed."),
+        key("finally", steps(), "Steps that run at the end of every run."),
     ],
+    others: None,
 };
 
 pub(super) static INPUT: Object = Object {
     name: "input",
     what: "an input",
     keys: &[
-        must("type", Shape::Word { now: &["string", "integer", "number", "boolean", "array", "object"], later: &[] }, "Its type."),
+        must("type", word(&["string", "integer", "number", "boolean", "array", "object"]), "Its type."),
         key("required", Shape::Flag, "Whether it must be given."),
         key("default", Shape::Any, "What it is when it is not given."),
         key("description", Shape::Text, "What it is, for people."),
@@ -200,6 +240,7 @@ pub(super) static INPUT: Object = Object {
         key("maximum", Shape::Number, "Its largest value."),
         key("items", Shape::Schema, "A JSON Schema for the entries of a list."),
     ],
+    others: None,
 };
 
 pub(super) static BUDGET: Object = Object {
@@ -210,8 +251,9 @@ pub(super) static BUDGET: Object = Object {
         key("tokens", Shape::Whole { min: 1, max: 1 << 50 }, "Tokens, in and out."),
         key("time", TIMEOUT, "Wall time."),
         key("turns", COUNT, "Model calls."),
-        key("on_exceed", Shape::Word { now: &["stop", "finish"], later: &["ask"] }, "What happens at the limit."),
+        key("on_exceed", word(&["stop", "finish", "ask"]), "What happens at the limit."),
     ],
+    others: None,
 };
 
 pub(super) static MODEL: Object = Object {
@@ -222,6 +264,7 @@ pub(super) static MODEL: Object = Object {
         key("effort", Shape::Text, "Thinking effort, in the provider's word."),
         key("max_output_tokens", Shape::Whole { min: 1, max: 10_000_000 }, "Cap on one reply."),
     ],
+    others: None,
 };
 
 pub(super) static DEFAULTS: Object = Object {
@@ -230,11 +273,12 @@ pub(super) static DEFAULTS: Object = Object {
     keys: &[
         key("model", Shape::Text, "An alias or `provider/model`."),
         key("timeout", TIMEOUT, "For every step."),
-        later("idle_timeout"),
+        key("idle_timeout", TIMEOUT, "For every agent and command: the longest time without a sign of life."),
         key("retry", Shape::Object(&RETRY), "For every step."),
-        later("workspace"),
+        key("workspace", WORKSPACES, "For every step that works in one."),
         key("max_parallel", COUNT, "Agents and commands at work at the same time."),
     ],
+    others: None,
 };
 
 pub(super) static RETRY: Object = Object {
@@ -242,11 +286,12 @@ pub(super) static RETRY: Object = Object {
     what: "a retry",
     keys: &[
         key("max", Shape::Whole { min: 0, max: 100 }, "Tries after the first."),
-        key("on", Shape::List { of: &Shape::Word { now: &["transient", "timeout", "any"], later: &[] }, min: 1 }, "For which failures."),
-        key("backoff", Shape::Word { now: &["constant", "exponential"], later: &[] }, "Whether the delay doubles each time."),
+        key("on", Shape::List { of: &word(&["transient", "timeout", "any"]), min: 1 }, "For which failures."),
+        key("backoff", word(&["constant", "exponential"]), "Whether the delay doubles each time."),
         key("delay", Shape::Duration { zero: true }, "Before the first retry."),
         key("max_delay", Shape::Duration { zero: true }, "The longest delay."),
     ],
+    others: None,
 };
 
 pub(super) static AGENT: Object = Object {
@@ -258,27 +303,30 @@ pub(super) static AGENT: Object = Object {
         key("description", Shape::Text, "What it is for."),
         key("model", Shape::Text, "An alias or `provider/model`."),
         key("effort", Shape::Text, "Thinking effort, in the provider's word."),
-        key("access", Shape::Word { now: &["read", "write"], later: &[] }, "What it may do in its workspace."),
+        key("access", word(&["read", "write"]), "What it may do in its workspace."),
         key("tools", TEXTS, "Tools by name; absent means all that `access` allows."),
         later("provider_tools"),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules."),
         key("skills", TEXTS, "Skills by name."),
         key("hooks", HOOKS, "Hooks by name."),
         later("mcp_servers"),
-        later("cwd"),
+        key("cwd", Shape::Text, "A folder inside the workspace where it starts: a template."),
         later("sandbox"),
         key("max_turns", COUNT, "Model calls in one session."),
         key("budget", Shape::Object(&BUDGET), "Limits of one session."),
         key("timeout", TIMEOUT, "Wall time of one session."),
-        later("idle_timeout"),
-        later("max_depth"),
+        key("idle_timeout", TIMEOUT, "The longest time without a sign of life."),
+        key("max_depth", Shape::Whole { min: 1, max: 10 }, "How deep its sub-agents may start sub-agents; absent: not at all."),
+        key("max_parallel", COUNT, "Its sub-agents at work at the same time."),
     ],
+    others: None,
 };
 
 pub(super) static PERMISSIONS: Object = Object {
     name: "permissions",
     what: "a set of permission rules",
     keys: &[key("allow", TEXTS, "Allowed without asking."), key("ask", TEXTS, "Asked about, even where an allow rule matches."), key("deny", TEXTS, "Never.")],
+    others: None,
 };
 
 pub(super) static ORCHESTRATOR: Object = Object {
@@ -286,14 +334,11 @@ pub(super) static ORCHESTRATOR: Object = Object {
     what: "an orchestrator",
     keys: &[
         must("agent", Shape::Text, "The agent's name."),
-        key("may", Shape::List { of: &Shape::Word { now: &["add_items", "retry", "stop"], later: &["ask"] }, min: 0 }, "Its powers; absent means all."),
+        key("may", Shape::List { of: &word(&["add_items", "retry", "stop", "ask"]), min: 0 }, "Its powers; absent means all."),
         key("max_added", Shape::Whole { min: 0, max: 10_000 }, "How many items it may add in all."),
-        key(
-            "wake",
-            Shape::List { of: &Shape::Word { now: &["start", "item_done", "item_failed", "idle"], later: &[] }, min: 0 },
-            "When it is woken; absent means at each of them.",
-        ),
+        key("wake", Shape::List { of: &word(&["start", "item_done", "item_failed", "idle"]), min: 0 }, "When it is woken; absent means at each of them."),
     ],
+    others: None,
 };
 
 pub(super) static STEP: Object = Object {
@@ -304,26 +349,26 @@ pub(super) static STEP: Object = Object {
         key("prompt", Shape::Text, "What the agent is told: a template, or a prompt file that holds one."),
         key("run", Shape::Text, "A shell command: a template."),
         key("merge", Shape::Object(&MERGE), "Joins the work of many."),
-        later("workflow"),
-        later("with"),
-        later("select"),
-        later("approve"),
-        later("loop"),
-        later("steps"),
+        key("select", Shape::Object(&SELECT), "Keeps exactly one of several candidates."),
+        key("workflow", Shape::Text, "Another workflow as a child of this run, by name."),
+        key("with", Shape::Map { names: Name::Variable, of: &Shape::Any }, "The inputs of the called workflow; templates."),
+        key("approve", Shape::Object(&APPROVE), "Waits for a person."),
+        key("loop", Shape::Object(&LOOP), "Repeats the steps below `steps` until a condition over the last iteration holds."),
+        key("steps", steps(), "The body of a `loop`."),
         key("needs", Shape::Either(&[Shape::List { of: &Shape::Either(&[Shape::Object(&NEED), Shape::Text]), min: 0 }, Shape::Text]), "What it waits for."),
         key("if", Shape::Text, "An expression that gives true or false."),
         key("for_each", Shape::Object(&FOR_EACH), "One node per item."),
-        later("matrix"),
-        key("workspace", Shape::Either(&[Shape::Object(&WORKSPACE), Shape::Word { now: &["worktree", "shared", "none"], later: &[] }]), "Where it works."),
+        key("matrix", Shape::Object(&MATRIX), "One node per combination."),
+        key("workspace", WORKSPACES, "Where it works."),
         key("cwd", Shape::Text, "A folder inside the workspace: a template."),
         key("scope", Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, Shape::Text]), "Globs it may write."),
         key("verify", Shape::Object(&VERIFY), "Checks that its work must pass."),
         key("output", Shape::Object(&OUTPUT), "What its output must look like."),
         key("budget", Shape::Object(&BUDGET), "Limits of the step."),
         key("timeout", TIMEOUT, "A timeout is a failure."),
-        later("idle_timeout"),
+        key("idle_timeout", TIMEOUT, "The longest time without a sign of life."),
         key("retry", Shape::Object(&RETRY), "For transient errors."),
-        later("cache"),
+        key("cache", Shape::Object(&CACHE), "When a recorded result stands for the work."),
         key("allow_failure", Shape::Flag, "Whether its failure is data that counts as success."),
         key("env", TEMPLATES, "Environment variables; templates."),
         key("skills", TEXTS, "Skills by name, besides the agent's."),
@@ -332,12 +377,14 @@ pub(super) static STEP: Object = Object {
         key("model", Shape::Text, "Overrides the agent's model."),
         key("effort", Shape::Text, "Overrides the agent's effort."),
     ],
+    others: None,
 };
 
 pub(super) static NEED: Object = Object {
     name: "need",
     what: "a need",
-    keys: &[must("step", Shape::Text, "The step."), key("on", Shape::Word { now: &["success", "failure", "done"], later: &[] }, "How it must have ended.")],
+    keys: &[must("step", Shape::Text, "The step."), key("on", word(&["success", "failure", "done"]), "How it must have ended.")],
+    others: None,
 };
 
 pub(super) static FOR_EACH: Object = Object {
@@ -348,26 +395,65 @@ pub(super) static FOR_EACH: Object = Object {
         key("as", Shape::Name(Name::Variable), "The item's name in templates; absent: `item`."),
         key("key", Shape::Text, "The item's key: a template."),
         key("needs", Shape::Text, "An expression that gives the keys of items it waits for."),
-        key("max_parallel", Shape::Either(&[COUNT, Shape::Text]), "Items at work at the same time."),
+        key("max_parallel", COUNT_OR_TEXT, "Items at work at the same time."),
         key("fail_fast", Shape::Flag, "Whether the first failure stops the rest."),
-        key("join", Shape::Word { now: &["all", "all_done"], later: &[] }, "What the step needs of its items."),
-        later("on_item_failure"),
+        key("join", JOIN, "What the step needs of its items."),
+        key(
+            "on_item_failure",
+            Shape::Either(&[Shape::Object(&ON_ITEM_FAILURE), word(&["stop", "continue"])]),
+            "What the failure of one item means for the rest; absent: nothing.",
+        ),
     ],
+    others: None,
+};
+
+pub(super) static ON_ITEM_FAILURE: Object = Object {
+    name: "on_item_failure",
+    what: "an `on_item_failure`",
+    keys: &[must("retry_with", Shape::Text, "The agent that tries a failed item once more.")],
+    others: None,
+};
+
+pub(super) static MATRIX: Object = Object {
+    name: "matrix",
+    what: "a matrix",
+    keys: &[
+        key("exclude", Shape::List { of: &Shape::Map { names: Name::Variable, of: &Shape::Any }, min: 0 }, "Combinations that are left out: axes to values."),
+        key("max_parallel", COUNT_OR_TEXT, "Combinations at work at the same time."),
+        key("fail_fast", Shape::Flag, "Whether the first failure stops the rest."),
+        key("join", JOIN, "What the step needs of its combinations."),
+    ],
+    others: Some(Others { what: "an axis", names: Name::Variable, of: AXIS }),
+};
+
+pub(super) static CACHE: Object = Object {
+    name: "cache",
+    what: "a `cache`",
+    keys: &[
+        key("key", TEXT_OR_TEXTS, "Templates that make the key, besides prompt, model, agent and skills."),
+        key("inputs", TEXT_OR_TEXTS, "Globs of files whose content makes the key; templates."),
+    ],
+    others: None,
 };
 
 pub(super) static WORKSPACE: Object = Object {
     name: "workspace",
     what: "a workspace",
     keys: &[
-        key("kind", Shape::Word { now: &["worktree", "shared", "none"], later: &[] }, "Which kind."),
-        key("isolation", Shape::Word { now: &["auto", "linked"], later: &["overlay"] }, "How it is kept apart."),
-        key("base", Shape::Word { now: &["head"], later: &["dirty"] }, "What it starts from."),
+        key("kind", word(&["worktree", "shared", "none"]), "Which kind."),
+        key(
+            "isolation",
+            Shape::Word { words: &["auto", "linked", "overlay"], instead: &[("overlay", "the workspace is a linked worktree")] },
+            "How it is kept apart.",
+        ),
+        key("base", Shape::Text, "What it starts from: `head`, `dirty` (with what the checkout has besides), or a branch, tag or commit."),
         key("setup", TEXTS, "Commands that prepare it; templates."),
-        later("copy"),
-        later("link"),
-        later("sparse"),
-        later("env"),
+        key("copy", TEXTS, "Globs of ignored files of the checkout that are copied in."),
+        key("link", TEXTS, "Globs of ignored files and folders of the checkout that are linked in."),
+        key("sparse", TEXTS, "Globs of the only files that are checked out."),
+        key("env", TEMPLATES, "Environment variables of what runs in it; templates."),
     ],
+    others: None,
 };
 
 pub(super) static VERIFY: Object = Object {
@@ -377,6 +463,7 @@ pub(super) static VERIFY: Object = Object {
         must("run", TEXT_OR_TEXTS, "Commands that must all exit 0; templates."),
         key("attempts", Shape::Whole { min: 1, max: 100 }, "How often the work is tried, the first time included."),
     ],
+    others: None,
 };
 
 pub(super) static OUTPUT: Object = Object {
@@ -384,9 +471,10 @@ pub(super) static OUTPUT: Object = Object {
     what: "an `output`",
     keys: &[
         key("schema", Shape::Text, "A schema of the workflow, by name."),
-        key("parse", Shape::Word { now: &["lines", "json"], later: &[] }, "How a command's output is read."),
-        later("file"),
+        key("parse", word(&["lines", "json"]), "How a command's output is read."),
+        key("file", Shape::Text, "The file among the run's artefacts that keeps it: a template."),
     ],
+    others: None,
 };
 
 pub(super) static MERGE: Object = Object {
@@ -394,23 +482,88 @@ pub(super) static MERGE: Object = Object {
     what: "a merge",
     keys: &[
         must("from", TEXT_OR_TEXTS, "The steps whose work is joined."),
-        key("mode", Shape::Word { now: &["batch"], later: &["each"] }, "All at once."),
-        later("batch_size"),
-        later("order"),
+        key("mode", word(&["batch", "each"]), "Whether the checks run once for all, or after each piece of work."),
+        simpler("batch_size", COUNT, "Pieces of work in one batch.", "all sources are one batch"),
+        key("order", Shape::Either(&[Shape::List { of: &ORDER, min: 1 }, ORDER]), "What decides which piece of work is joined first."),
         key("verify", TEXT_OR_TEXTS, "Checks of the joined tree; templates."),
         key("flaky_retries", Shape::Whole { min: 0, max: 10 }, "Runs of a red check beyond the first."),
         key("on_conflict", Shape::Object(&ON_CONFLICT), "What happens at a conflict."),
-        later("on_red"),
+        key("on_red", Shape::Object(&ON_RED), "What happens where the checks are red."),
     ],
+    others: None,
+};
+
+pub(super) static ON_RED: Object = Object {
+    name: "on_red",
+    what: "an `on_red`",
+    keys: &[
+        simpler("blame", word(&["bisect"]), "How the culprit is found.", "with `mode: each` it is what was joined last, and a red batch fails the step"),
+        key(
+            "then",
+            Shape::Word { words: &["eject", "fail", "return_to_author"], instead: &[("return_to_author", "the work is ejected")] },
+            "What happens to the work that is to blame; absent: the step fails.",
+        ),
+        simpler("attempts", Shape::Whole { min: 1, max: 20 }, "How often work goes back to its author.", "no work goes back to its author"),
+    ],
+    others: None,
+};
+
+pub(super) static SELECT: Object = Object {
+    name: "select",
+    what: "a `select`",
+    keys: &[
+        must("from", TEXT_OR_TEXTS, "The step whose items are the candidates, or the steps that are."),
+        key("gates", TEXT_OR_TEXTS, "Commands that a candidate must pass in its own tree; templates."),
+        key("judge", Shape::Object(&JUDGE), "Who chooses among those that passed."),
+        key("tie", word(&["smallest_diff", "first", "fail"]), "What decides where the votes do not; absent: the smallest diff."),
+        key("keep_losers", TIMEOUT, "How long the refs of the others are kept."),
+    ],
+    others: None,
+};
+
+pub(super) static JUDGE: Object = Object {
+    name: "judge",
+    what: "a judge",
+    keys: &[
+        must("agent", Shape::Text, "The agent's name."),
+        key("votes", Shape::Whole { min: 1, max: 25 }, "Sessions that each vote once; absent: 1."),
+        key("blind", Shape::Flag, "Whether candidates go by letters, in another order for each vote."),
+        key("rubric", Shape::Text, "What it is told to look at: a template, or a prompt file that holds one."),
+        key("criteria", TEXTS, "What it scores, by name."),
+    ],
+    others: None,
+};
+
+pub(super) static APPROVE: Object = Object {
+    name: "approve",
+    what: "an `approve`",
+    keys: &[
+        must("message", Shape::Text, "What is asked: a template."),
+        key("show", word(&["diff", "stat"]), "What is shown besides."),
+        key("timeout", TIMEOUT, "How long it waits."),
+        key("on_timeout", word(&["approve", "reject"]), "What the end of that time means."),
+    ],
+    others: None,
+};
+
+pub(super) static LOOP: Object = Object {
+    name: "loop",
+    what: "a loop",
+    keys: &[
+        must("until", Shape::Text, "An expression over the last iteration that gives true or false."),
+        must("max", Shape::Whole { min: 1, max: 10_000 }, "The most iterations; a loop that has not come to its end by then has failed."),
+    ],
+    others: None,
 };
 
 pub(super) static ON_CONFLICT: Object = Object {
     name: "on_conflict",
     what: "an `on_conflict`",
     keys: &[
-        later("drivers"),
+        simpler("drivers", TEXTS, "Merge drivers that are tried first.", "conflicts go to the agent at once"),
         key("agent", Shape::Text, "The agent that settles it."),
         key("attempts", Shape::Whole { min: 1, max: 20 }, "Its tries at one conflict."),
-        key("then", Shape::Word { now: &["eject", "fail"], later: &[] }, "What happens to work whose conflict nobody settles."),
+        key("then", word(&["eject", "fail"]), "What happens to work whose conflict nobody settles."),
     ],
+    others: None,
 };

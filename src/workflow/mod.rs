@@ -1,7 +1,7 @@
 //! The workflow file as its author wrote it: loaded with spans, typed, not yet judged.
 //!
 //! [`Workflow::load`] reads YAML 1.2 into a tree with a span on every key and value (`yaml`), checks it against one
-//! table of all keys (`keys`, `check`), and decodes it (`file`, `decode_steps`), all in one pass that reports every
+//! table of all keys (`keys`, `check`), and decodes it (`file`, `decode_steps`, `verbs`), all in one pass that reports every
 //! structural error. Whether names exist, the graph has a cycle or templates read what they may is the business of
 //! `plan`.
 mod check;
@@ -10,9 +10,11 @@ mod duration;
 mod fields;
 mod file;
 mod keys;
+mod mend;
 mod schema;
 mod stub;
 mod types;
+mod verbs;
 mod yaml;
 
 pub use duration::parse_duration;

@@ -1,5 +1,8 @@
 //! The JSON Schema of the workflow file, for editors: written from the same table that checks it.
-use super::keys::{FILE, MAX_NAME, Object, Shape};
+use super::{
+    keys::{FILE, MAX_NAME, Object, STEP, Shape},
+    verbs::{VERBS, VerbKeys},
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -38,7 +41,7 @@ fn collect(object: &'static Object, found: &mut BTreeMap<&'static str, &'static 
         }
     }
     if found.insert(object.name, object).is_none() {
-        object.keys.iter().for_each(|key| inside(&key.shape, found));
+        object.keys.iter().map(|key| &key.shape).chain(object.others.as_ref().map(|others| &others.of)).for_each(|shape| inside(shape, found));
     }
 }
 
@@ -55,10 +58,22 @@ fn of_object(object: &Object) -> Value {
         .collect();
     let required: Vec<&str> = built().filter(|key| key.required).map(|key| key.name).collect();
     let mut schema = json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties});
-    if object.name == "step" {
-        schema["oneOf"] = json!([{"required": ["agent", "prompt"]}, {"required": ["run"]}, {"required": ["merge"]}]);
+    if let Some(others) = &object.others {
+        schema["additionalProperties"] = of_shape(&others.of);
+        schema["propertyNames"] = json!({"pattern": others.names.pattern(), "maxLength": MAX_NAME});
+        let own: Vec<&str> = built().map(|key| key.name).collect();
+        schema["not"] = json!({"propertyNames": {"enum": own}});
+    }
+    if object.name == STEP.name {
+        schema["oneOf"] = VERBS.iter().map(of_verb).collect();
     }
     schema
+}
+
+fn of_verb(verb: &VerbKeys) -> Value {
+    let required: Vec<&str> = std::iter::once(verb.key).chain(verb.beside.map(|(key, _)| key)).collect();
+    let forbidden: Map<String, Value> = verb.says_nothing.iter().map(|key| ((*key).to_owned(), json!(false))).collect();
+    json!({"required": required, "properties": forbidden})
 }
 
 fn of_shape(shape: &Shape) -> Value {
@@ -74,7 +89,7 @@ fn of_shape(shape: &Shape) -> Value {
             {"type": "integer", "minimum": i32::from(!*zero)},
             {"type": "string", "pattern": "^([0-9]+|(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$"},
         ]}),
-        Shape::Word { now, .. } => json!({"enum": now}),
+        Shape::Word { words, .. } => json!({"enum": words}),
         Shape::Name(name) => json!({"type": "string", "pattern": name.pattern(), "maxLength": MAX_NAME}),
         Shape::List { of, min } => json!({"type": "array", "items": of_shape(of), "minItems": min}),
         Shape::Map { names, of } => {

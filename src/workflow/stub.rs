@@ -113,9 +113,10 @@ static FILE: Object = Object {
         key("defaults", Shape::Object(&DEFAULTS), "For every step that says nothing else."),
         key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "What each step gives."),
     ],
+    others: None,
 };
 
-const STATUS: Shape = Shape::Word { now: &["succeeded", "failed", "unavailable", "timeout"], later: &[] };
+const STATUS: Shape = Shape::Word { words: &["succeeded", "failed", "unavailable", "timeout"], instead: &[] };
 const COUNT: Shape = Shape::Whole { min: 0, max: 1 << 50 };
 const EXIT_CODE: Shape = Shape::Whole { min: 0, max: 255 };
 const DURATION: Shape = Shape::Duration { zero: true };
@@ -129,6 +130,7 @@ static DEFAULTS: Object = Object {
         key("tokens", COUNT, "Tokens an agent uses."),
         key("duration", DURATION, "How long a step takes."),
     ],
+    others: None,
 };
 
 static TIME: Object = Object {
@@ -144,6 +146,7 @@ static TIME: Object = Object {
         key("tokens", COUNT, "Tokens, in and out."),
         key("duration", DURATION, "How long it takes."),
     ],
+    others: None,
 };
 
 static STEP: Object = Object {
@@ -162,6 +165,7 @@ static STEP: Object = Object {
         key("items", Shape::List { of: &Shape::Object(&ITEM), min: 0 }, "What single items give."),
         key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "The steps of a loop's body or of a called workflow."),
     ],
+    others: None,
 };
 
 static ITEM: Object = Object {
@@ -179,6 +183,7 @@ static ITEM: Object = Object {
         key("duration", DURATION, "How long it takes."),
         key("times", TIMES, "What the first, second and further times give."),
     ],
+    others: None,
 };
 
 impl Stub {

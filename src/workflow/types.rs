@@ -1,5 +1,5 @@
 //! The typed form of a workflow file. Templates are text here; `prompts` evaluates them.
-use crate::source::{Source, Spanned};
+use crate::source::{Diagnostic, Source, Span, Spanned};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
@@ -47,6 +47,8 @@ pub struct Workflow {
     pub on_failure: Vec<Step>,
     /// Steps that run at the end of every run.
     pub finally: Vec<Step>,
+    /// What somebody should look at although the file loads.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// One input: JSON Schema words with JSON Schema meaning.
@@ -104,6 +106,8 @@ pub enum OnExceed {
     Stop,
     /// Nothing new starts, what there is is joined, the run ends well but partial.
     Finish,
+    /// A person is asked whether as much again may be used.
+    Ask,
 }
 
 /// `models: NAME: {use: [...]}`.
@@ -225,6 +229,8 @@ pub enum Power {
     Retry,
     /// Stop an item that has not ended.
     Stop,
+    /// Ask a person.
+    Ask,
 }
 
 /// A reason to wake the orchestrator.
@@ -245,6 +251,8 @@ pub enum Wake {
 pub struct Step {
     /// Its id.
     pub id: Spanned<String>,
+    /// Where its keys stand.
+    pub place: StepPlace,
     /// What it does.
     pub verb: Verb,
     /// What it waits for.
@@ -287,6 +295,15 @@ pub struct Step {
     pub model: Option<Spanned<String>>,
     /// Overrides the agent's effort.
     pub effort: Option<String>,
+}
+
+/// Where the keys of a step stand, for whoever puts one in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepPlace {
+    /// Its map: from its brace where it has braces, else from its first key.
+    pub map: Span,
+    /// The value of `needs`.
+    pub needs: Option<Span>,
 }
 
 /// What a step does.
@@ -521,6 +538,10 @@ pub enum RetryOn {
 pub struct Merge {
     /// The steps whose work is joined.
     pub from: Vec<Spanned<String>>,
+    /// When the checks run.
+    pub mode: MergeMode,
+    /// What decides which source comes first; what comes earlier here decides first. Never empty.
+    pub order: Vec<MergeOrder>,
     /// Checks of the joined tree; commands, templates.
     pub verify: Vec<Spanned<String>>,
     /// Runs of a red check before it counts as red, beyond the first.
@@ -531,6 +552,37 @@ pub struct Merge {
     pub resolver_attempts: u32,
     /// What happens to a source whose conflict nobody settles.
     pub then: ConflictThen,
+    /// What happens to a source that turns the checks red.
+    pub on_red: RedThen,
+}
+
+/// When the checks of a merge run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MergeMode {
+    /// Once, on all that is joined.
+    #[default]
+    Batch,
+    /// After each source.
+    Each,
+}
+
+/// What decides which source is joined first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeOrder {
+    /// What others need comes first, otherwise as in the file and in the list of items.
+    Needs,
+    /// What conflicts with the fewest others comes first.
+    FewestConflicts,
+}
+
+/// What happens to a source that turns the checks red.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RedThen {
+    /// The step fails.
+    #[default]
+    Fail,
+    /// It is put aside; its ref is kept.
+    Eject,
 }
 
 /// What happens to a source whose conflict nobody settles.

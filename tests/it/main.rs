@@ -5,6 +5,7 @@ mod architecture;
 mod ask;
 mod commands;
 mod demo;
+mod diagnostics;
 mod driver;
 mod dropped_in;
 mod first;

@@ -1,0 +1,241 @@
+//! The verbs of steps: which keys go with each, and how each is decoded.
+use super::{
+    check,
+    decode_steps::steps,
+    fields::Fields,
+    file::text_or_file,
+    keys,
+    types::{Approve, ConflictThen, Judge, Loop, Merge, MergeMode, MergeOrder, OnTimeout, RedThen, Select, Show, Step, Tie, Verb},
+    yaml::{Node, Yaml},
+};
+use crate::source::{Diagnostic, Spanned, codes, nearest};
+
+/// What goes with one verb.
+pub(super) struct VerbKeys {
+    /// The key that makes it this verb.
+    pub(super) key: &'static str,
+    /// What a step with it is, for messages.
+    what: &'static str,
+    /// The key that must stand beside it, with what its absence means.
+    pub(super) beside: Option<(&'static str, &'static str)>,
+    /// Keys that say nothing for it.
+    pub(super) says_nothing: &'static [&'static str],
+}
+
+/// Every verb. What joins or chooses work says the same of the joined tree by keys of its own, and what opens a frame says
+/// it of the steps inside.
+pub(super) static VERBS: [VerbKeys; 7] = [
+    VerbKeys { key: "agent", what: "an agent", beside: Some(("prompt", "tells its agent nothing")), says_nothing: &["with", "steps"] },
+    VerbKeys { key: "run", what: "a command", beside: None, says_nothing: &["prompt", "model", "effort", "skills", "hooks", "with", "steps"] },
+    VerbKeys { key: "merge", what: "a merge", beside: None, says_nothing: &JOINS },
+    VerbKeys {
+        key: "workflow",
+        what: "a call of a workflow",
+        beside: None,
+        says_nothing: &[
+            "prompt",
+            "model",
+            "effort",
+            "skills",
+            "hooks",
+            "workspace",
+            "cwd",
+            "scope",
+            "verify",
+            "output",
+            "env",
+            "idle_timeout",
+            "cache",
+            "steps",
+        ],
+    },
+    VerbKeys { key: "select", what: "a choice", beside: None, says_nothing: &JOINS },
+    VerbKeys {
+        key: "approve",
+        what: "a question to a person",
+        beside: None,
+        says_nothing: &[
+            "prompt",
+            "model",
+            "effort",
+            "skills",
+            "hooks",
+            "workspace",
+            "cwd",
+            "scope",
+            "verify",
+            "output",
+            "budget",
+            "timeout",
+            "idle_timeout",
+            "retry",
+            "cache",
+            "env",
+            "with",
+            "steps",
+        ],
+    },
+    VerbKeys {
+        key: "loop",
+        what: "a loop",
+        beside: Some(("steps", "repeats nothing")),
+        says_nothing: &[
+            "prompt",
+            "model",
+            "effort",
+            "skills",
+            "hooks",
+            "workspace",
+            "cwd",
+            "scope",
+            "verify",
+            "output",
+            "env",
+            "idle_timeout",
+            "cache",
+            "with",
+        ],
+    },
+];
+
+const JOINS: [&str; 16] = [
+    "prompt",
+    "model",
+    "effort",
+    "skills",
+    "hooks",
+    "for_each",
+    "matrix",
+    "workspace",
+    "cwd",
+    "scope",
+    "verify",
+    "output",
+    "idle_timeout",
+    "cache",
+    "with",
+    "steps",
+];
+
+/// A resolver tries this often at one conflict where `on_conflict` does not say.
+const RESOLVER_ATTEMPTS: u32 = 2;
+
+/// Reads a step's verb, and reports keys that do not go with it.
+pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<Verb> {
+    fields.only_checked(&["prompt", "with", "steps"]);
+    fields.only_checked(&VERBS.each_ref().map(|verb| verb.key));
+    let keys = one_verb(id, fields, node, found)?;
+    let body = if keys.key == "loop" { steps(fields, "steps", found) } else { Vec::new() };
+    if let Some((beside, otherwise)) = keys.beside
+        && fields.node(beside).is_none()
+    {
+        let message = format!("step `{}` {otherwise}", id.value);
+        found.push(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));
+        return None;
+    }
+    for entry in keys.says_nothing.iter().filter_map(|key| fields.entry(key)) {
+        let message = format!("`{}` says nothing for a step that is {}", entry.key.value, keys.what);
+        found.push(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
+    }
+    decode(keys.key, fields, body)
+}
+
+/// Finds the one verb that a step has.
+fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<&'static VerbKeys> {
+    let Yaml::Map(entries) = &node.value else { return None };
+    let names = || VERBS.iter().map(|verb| verb.key);
+    // The same verb twice is a duplicate key, and told as that: only the first of each counts.
+    let mut verbs: Vec<(&Spanned<String>, &'static VerbKeys)> = VERBS.iter().filter_map(|verb| Some((&fields.entry(verb.key)?.key, verb))).collect();
+    verbs.sort_by_key(|(key, _)| key.span);
+    match verbs.as_slice() {
+        [] => {
+            // A verb that is misspelt is told as an unknown key, with what was meant.
+            let misspelt = |key: &Spanned<String>| keys::STEP.key(key).is_none() && nearest(key, names()).is_some();
+            if !entries.iter().any(|entry| misspelt(&entry.key)) {
+                let message = format!("step `{}` does nothing: it has no verb", id.value);
+                let help = if fields.entry("steps").is_some() {
+                    "steps inside a step are the body of a `loop`: add `loop: { until: …, max: … }`".to_owned()
+                } else {
+                    format!("give it one of {}", check::quoted(names()))
+                };
+                found.push(Diagnostic::error(codes::VERBS, fields.source, id.span, message).help(help));
+            }
+            None
+        }
+        [(_, verb)] => Some(verb),
+        [(first, _), rest @ ..] => {
+            let message = format!("step `{}` has {} verbs: a step has exactly one", id.value, verbs.len());
+            let several = Diagnostic::error(codes::VERBS, fields.source, first.span, message).label("one verb");
+            found.push(rest.iter().fold(several, |several, (verb, _)| several.also(verb.span, "another")).help("make a step of each"));
+            None
+        }
+    }
+}
+
+fn decode(verb: &str, fields: &Fields<'_>, body: Vec<Step>) -> Option<Verb> {
+    Some(match verb {
+        "agent" => Verb::Agent { agent: fields.text("agent")?, prompt: text_or_file(fields.text("prompt")?) },
+        "run" => Verb::Run { command: fields.text("run")? },
+        "merge" => Verb::Merge(Box::new(merge(&*fields.object("merge", &keys::MERGE)?))),
+        "workflow" => Verb::Workflow { workflow: fields.text("workflow")?, with: fields.values("with") },
+        "select" => Verb::Select(Box::new(select(&*fields.object("select", &keys::SELECT)?))),
+        "approve" => Verb::Approve(Box::new(approve(&*fields.object("approve", &keys::APPROVE)?)?)),
+        _ => Verb::Loop(Box::new(repeat(&*fields.object("loop", &keys::LOOP)?, body)?)),
+    })
+}
+
+fn merge(fields: &Fields<'_>) -> Merge {
+    const MODE: [(&str, MergeMode); 2] = [("batch", MergeMode::Batch), ("each", MergeMode::Each)];
+    const ORDER: [(&str, MergeOrder); 2] = [("needs", MergeOrder::Needs), ("fewest_conflicts", MergeOrder::FewestConflicts)];
+    const THEN: [(&str, ConflictThen); 2] = [("eject", ConflictThen::Eject), ("fail", ConflictThen::Fail)];
+    // Work that would go back to its author is put aside, as the warning says.
+    const RED: [(&str, RedThen); 3] = [("eject", RedThen::Eject), ("return_to_author", RedThen::Eject), ("fail", RedThen::Fail)];
+    fields.only_checked(&["batch_size"]);
+    let conflict = fields.object("on_conflict", &keys::ON_CONFLICT);
+    let conflict = conflict.as_deref().inspect(|conflict| conflict.only_checked(&["drivers"]));
+    let red = fields.object("on_red", &keys::ON_RED);
+    let red = red.as_deref().inspect(|red| red.only_checked(&["blame", "attempts"]));
+    let order: Vec<MergeOrder> = match fields.word("order", &ORDER) {
+        Some(one) => vec![one.value],
+        None => fields.words("order", &ORDER).unwrap_or_default().into_iter().map(|word| word.value).collect(),
+    };
+    Merge {
+        from: fields.texts("from"),
+        mode: fields.word("mode", &MODE).map(|word| word.value).unwrap_or_default(),
+        order: if order.is_empty() { vec![MergeOrder::Needs] } else { order },
+        verify: fields.texts("verify"),
+        flaky_retries: fields.whole("flaky_retries").map_or(0, |retries| retries.value),
+        resolver: conflict.and_then(|conflict| conflict.text("agent")),
+        resolver_attempts: conflict.and_then(|conflict| conflict.whole("attempts")).map_or(RESOLVER_ATTEMPTS, |attempts| attempts.value),
+        then: conflict.and_then(|conflict| conflict.word("then", &THEN)).map(|word| word.value).unwrap_or_default(),
+        on_red: red.and_then(|red| red.word("then", &RED)).map(|word| word.value).unwrap_or_default(),
+    }
+}
+
+fn select(fields: &Fields<'_>) -> Select {
+    const TIE: [(&str, Tie); 3] = [("smallest_diff", Tie::SmallestDiff), ("first", Tie::First), ("fail", Tie::Fail)];
+    Select {
+        from: fields.texts("from"),
+        gates: fields.texts("gates"),
+        judge: fields.object("judge", &keys::JUDGE).and_then(|judge| {
+            let (votes, blind) = (judge.whole("votes").map_or(1, |votes| votes.value), judge.flag("blind"));
+            let (rubric, criteria) = (judge.text("rubric").map(text_or_file), judge.texts("criteria"));
+            Some(Judge { agent: judge.text("agent")?, votes, blind, rubric, criteria })
+        }),
+        tie: fields.word("tie", &TIE).map(|word| word.value).unwrap_or_default(),
+        keep_losers: fields.duration("keep_losers").map(|duration| duration.value),
+    }
+}
+
+fn approve(fields: &Fields<'_>) -> Option<Approve> {
+    const SHOW: [(&str, Show); 2] = [("diff", Show::Diff), ("stat", Show::Stat)];
+    const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("approve", OnTimeout::Approve), ("reject", OnTimeout::Reject)];
+    let (show, on_timeout) = (fields.word("show", &SHOW), fields.word("on_timeout", &ON_TIMEOUT));
+    let timeout = fields.duration("timeout");
+    Some(Approve { message: fields.text("message")?, show: show.map(|word| word.value), timeout, on_timeout: on_timeout.map(|word| word.value) })
+}
+
+fn repeat(fields: &Fields<'_>, steps: Vec<Step>) -> Option<Loop> {
+    let (until, max) = (fields.text("until"), fields.whole("max"));
+    Some(Loop { until: until?, max: max?, steps })
+}

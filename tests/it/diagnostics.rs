@@ -1,0 +1,155 @@
+//! What is found in workflows: explained, mended, and told to programs.
+use crate::fixture::Bench;
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf};
+
+fn broken() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics/broken");
+    let mut files: Vec<(String, String)> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| Some((path.file_name()?.to_str()?.to_owned(), fs::read_to_string(&path).ok()?)))
+        .collect();
+    files.sort();
+    files
+}
+
+fn json_of(bench: &Bench, arguments: &[&str]) -> Value {
+    serde_json::from_str(&bench.spinney(arguments).out).unwrap()
+}
+
+/// The findings of one file: code, message, and whether it carries a change.
+fn findings(verdict: &Value) -> Vec<(String, String, bool)> {
+    let found = verdict["diagnostics"].as_array().unwrap().iter();
+    found.map(|found| (found["code"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned(), !found["fix"].is_null())).collect()
+}
+
+#[test]
+fn a_code_is_explained_by_its_code_and_its_name() {
+    let bench = Bench::new();
+    let page = bench.spinney(&["explain", "E014"]).code(0).out;
+    assert!(page.starts_with("E014: a duration that cannot be read\n\n"), "{page}");
+    assert!(page.contains("    -  test: { run: cargo test, timeout: 10 minutes }\n    +  test: { run: cargo test, timeout: 10m }\n"), "{page}");
+    assert!(!page.contains("```"), "{page}");
+    for word in ["e014", "bad_duration", "bad-duration"] {
+        assert_eq!(bench.spinney(&["explain", word]).code(0).out, page);
+    }
+    let refused = bench.spinney(&["explain", "E0144"]).code(2);
+    assert!(refused.err.starts_with("error: failed to find the code `E0144`\nhint: did you mean `E014`?"), "{refused:?}");
+    assert!(bench.spinney(&["explain", "nonsense"]).code(2).err.contains("`spinney explain` lists them all"));
+    let all = bench.spinney(&["explain"]).code(0).out;
+    assert!(all.starts_with("E001  the file is not YAML\n") && all.contains("\nW001  "), "{all}");
+}
+
+const TYPOS: &str = r#"version: 1
+name: typos
+inputs: { level: { type: string, default: patch, required: "false" } }
+steps:
+  test:
+    run: cargo test
+  lint: { nedes: [test], run: cargo clippy }
+  bump: { run: "cargo release {{ inputs.lvel }}" }
+  say:
+    needs:
+      - test
+    run: "echo {{ steps.lint.stdout | sh }} {{ steps.bump.exit_cod | sh }} {{ steps.test.stdout | sh }}"
+  tell: { needs: tset, run: "echo {{ steps.lint.stdout | sh }}" }
+  last:
+    run: "echo {{ steps.say.stdout | sh }}"
+"#;
+
+const MENDED: &str = r#"version: 1
+name: typos
+inputs: { level: { type: string, default: patch, required: false } }
+steps:
+  test:
+    run: cargo test
+  lint: { needs: [test], run: cargo clippy }
+  bump: { run: "cargo release {{ inputs.level | sh }}" }
+  say:
+    needs:
+      - lint
+      - bump
+      - test
+    run: "echo {{ steps.lint.stdout | sh }} {{ steps.bump.exit_code | sh }} {{ steps.test.stdout | sh }}"
+  tell: { needs: [test, lint], run: "echo {{ steps.lint.stdout | sh }}" }
+  last:
+    needs: [say]
+    run: "echo {{ steps.say.stdout | sh }}"
+"#;
+
+#[test]
+fn what_a_machine_can_mend_is_mended_in_the_file() {
+    for crlf in [false, true] {
+        let ends = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+        let bench = Bench::new().workflow("typos", &ends(TYPOS));
+        let file = bench.repo().join(".spinney/workflows/typos.yaml");
+        let told = bench.spinney(&["validate", "typos"]).code(2).out;
+        assert!(told.contains("`spinney validate --fix` mends what a machine can"), "{told}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), ends(TYPOS), "nothing is written that was not asked for");
+        let said = bench.spinney(&["validate", "typos", "--fix"]).code(0).out;
+        assert_eq!(said, "typos: ok, 6 steps, 10 changes made\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), ends(MENDED));
+        assert_eq!(bench.spinney(&["validate", "--fix"]).code(0).out, "typos: ok, 6 steps\n");
+    }
+}
+
+#[test]
+fn after_mending_no_finding_of_a_broken_file_can_be_mended_any_more() {
+    let files = broken();
+    let bench = files.iter().fold(Bench::new(), |bench, (name, text)| bench.file(name, text));
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let after = json_of(&bench, &[&["validate", "--fix", "--format", "json"], names.as_slice()].concat());
+    let again = json_of(&bench, &[&["validate", "--format", "json"], names.as_slice()].concat());
+    let mut mended = 0;
+    for ((name, text), (after, again)) in files.iter().zip(after.as_array().unwrap().iter().zip(again.as_array().unwrap())) {
+        assert_eq!(findings(after), findings(again), "{name}: what is told is what is there");
+        assert_eq!(findings(again).iter().filter(|(.., fix)| *fix).collect::<Vec<_>>(), Vec::<&(String, String, bool)>::new(), "{name}");
+        assert_eq!(after["fixed"] != 0, fs::read_to_string(bench.repo().join(name)).unwrap() != *text, "{name}");
+        assert!(findings(again).iter().all(|(code, ..)| code != "E001") || after["fixed"] == 0, "{name}: what was YAML still is");
+        mended += after["fixed"].as_u64().unwrap();
+    }
+    assert!(mended > 20, "{mended}");
+}
+
+#[test]
+fn a_file_with_links_is_mended_where_it_is_and_what_is_built_in_is_not() {
+    let bench = Bench::new().file("real/flow.yaml", "version: 1\nname: flow\nsteps: { a: { rnu: ls } }\n");
+    std::os::unix::fs::symlink("real/flow.yaml", bench.repo().join("flow.yaml")).unwrap();
+    bench.spinney(&["validate", "--fix", "flow.yaml"]).code(0);
+    assert!(fs::symlink_metadata(bench.repo().join("flow.yaml")).unwrap().is_symlink());
+    assert!(fs::read_to_string(bench.repo().join("real/flow.yaml")).unwrap().contains("run: ls"));
+    bench.spinney(&["validate", "--fix", "demo"]).code(0);
+}
+
+#[test]
+fn several_files_become_one_log_for_code_hosts() {
+    let bench = Bench::new()
+        .file("ok.yaml", "version: 1\nname: ok\nsteps: { a: { run: ls } }\n")
+        .file("typos.yaml", TYPOS)
+        .file("race.yaml", "version: 1\nname: race\nsteps:\n  a: { run: ls, scope: [x] }\n  b: { run: ls, scope: [y] }\n");
+    let log: Value = serde_json::from_str(&bench.spinney(&["validate", "--format", "sarif", "ok.yaml", "typos.yaml", "race.yaml"]).code(2).out).unwrap();
+    assert_eq!((&log["version"], &log["runs"].as_array().unwrap().len()), (&json!("2.1.0"), &1));
+    let run = &log["runs"][0];
+    let rules: Vec<&str> = run["tool"]["driver"]["rules"].as_array().unwrap().iter().map(|rule| rule["id"].as_str().unwrap()).collect();
+    assert_eq!(rules, ["E010", "E013", "E061"]);
+    for rule in run["tool"]["driver"]["rules"].as_array().unwrap() {
+        assert!(rule["help"]["markdown"].as_str().unwrap().contains("```diff") && rule["helpUri"].as_str().unwrap().contains("/docs/errors.md#e0"), "{rule}");
+    }
+    for result in run["results"].as_array().unwrap() {
+        let id = result["ruleIndex"].as_u64().unwrap() as usize;
+        assert_eq!(rules[id], result["ruleId"]);
+        let place = &result["locations"][0]["physicalLocation"];
+        let (file, region) = (place["artifactLocation"]["uri"].as_str().unwrap(), &place["region"]);
+        let text = fs::read_to_string(bench.repo().join(file)).unwrap();
+        let number = |key: &str| region[key].as_u64().unwrap() as usize;
+        let bytes = &text[number("byteOffset")..number("byteOffset") + number("byteLength")];
+        let line = text.lines().nth(number("startLine") - 1).unwrap();
+        let columns: String = line.chars().skip(number("startColumn") - 1).take(number("endColumn") - number("startColumn")).collect();
+        assert_eq!(bytes, columns, "both say the same place");
+    }
+    let race = run["results"].as_array().unwrap().iter().find(|result| result["ruleId"] == "E061").unwrap();
+    assert_eq!(race["relatedLocations"].as_array().unwrap().len(), 1);
+    let fixed = run["results"].as_array().unwrap().iter().find(|result| result["ruleId"] == "E010").unwrap();
+    assert_eq!(fixed["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"]["text"], "needs");
+}
