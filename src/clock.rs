@@ -7,7 +7,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -50,6 +50,62 @@ impl fmt::Display for Timestamp {
         let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
         let year = year_of_era + era * 400 + u64::from(month <= 2);
         write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest % 3600 / 60, rest % 60)
+    }
+}
+
+/// The last sign of life of some work. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Pulse {
+    clock: Clock,
+    last_ms: Arc<AtomicU64>,
+    held: Arc<AtomicUsize>,
+}
+
+/// As long as this lives, silence is not counted: a person is waited for, say.
+#[derive(Debug)]
+pub struct Held(Pulse);
+
+impl Pulse {
+    /// Begins with a sign of life.
+    pub fn new(clock: &Clock) -> Pulse {
+        Pulse { clock: clock.clone(), last_ms: Arc::new(AtomicU64::new(millis(clock.elapsed()))), held: Arc::default() }
+    }
+
+    /// Notes a sign of life.
+    pub fn beat(&self) {
+        self.beat_until(Duration::ZERO);
+    }
+
+    /// Notes a sign of life, and that the next is not to be expected before `wait` is over.
+    pub fn beat_until(&self, wait: Duration) {
+        self.last_ms.fetch_max(millis(self.clock.elapsed().saturating_add(wait)), Ordering::SeqCst);
+    }
+
+    /// Stops counting silence.
+    pub fn hold(&self) -> Held {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        Held(self.clone())
+    }
+
+    /// Waits until there was no sign of life for `longest`.
+    pub async fn silent_for(&self, longest: Duration) {
+        loop {
+            let last = Duration::from_millis(self.last_ms.load(Ordering::SeqCst));
+            let due = last.saturating_add(longest);
+            let is_held = self.held.load(Ordering::SeqCst) > 0;
+            match due.checked_sub(self.clock.elapsed()) {
+                Some(left) if left > Duration::ZERO => tokio::time::sleep(left).await,
+                Some(_) | None if is_held => tokio::time::sleep(longest).await,
+                Some(_) | None => return,
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.beat();
+        self.0.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

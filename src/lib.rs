@@ -22,6 +22,7 @@
 //! | 0 | [`message`] | blocks, messages, tool calls and results, usage | I/O, locks |
 //! | 0 | [`source`] | files with spans, diagnostics | |
 //! | 0 | [`clock`], [`tasks`], [`trace`] | the only `now()`; the only spawner; the only place with span names | |
+//! | 0 | [`secrets`] | values that are never written, and the search for them | |
 //! | 1 | [`event`] | ids, events, outcomes | I/O, locks |
 //! | 2 | [`workflow`] | the YAML as written | judging the graph |
 //! | 2 | [`prompts`] | templates | reading files |
@@ -84,6 +85,7 @@ pub mod message;
 pub mod plan;
 pub mod prompts;
 pub mod sandbox;
+pub mod secrets;
 pub mod skills;
 pub mod source;
 pub mod tasks;

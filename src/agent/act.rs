@@ -81,7 +81,7 @@ impl Agent<'_> {
         match self.gate(&call.call).await? {
             Gate::Refuse { text, verdict } => self.refuse(&call.call, &text, verdict).await,
             Gate::Pass(passed) => {
-                let effect = self.effect(&call.call.name, &passed.input);
+                let effect = self.recoverable(self.effect(&call.call.name, &passed.input));
                 lanes.wait_as(at, &effect).await;
                 let recovery = self.recovery(&effect).await?;
                 let event = Event::ToolStarted {
@@ -90,8 +90,7 @@ impl Agent<'_> {
                     input: passed.rewritten.then(|| passed.input.clone()),
                     recovery: recovery.clone(),
                 };
-                self.equipment.recorder.record(event.clone()).await?;
-                let mut events = vec![event];
+                let mut events = vec![self.put(event).await?];
                 events.extend(self.execute(&call.call, passed, &recovery).await?);
                 Ok(events)
             }
@@ -108,8 +107,7 @@ impl Agent<'_> {
             output: None,
             took_ms: 0,
         };
-        self.equipment.recorder.record(event.clone()).await?;
-        Ok(vec![event])
+        Ok(vec![self.put(event).await?])
     }
 
     /// Ends a call whose effect may have begun before the process died.
@@ -135,7 +133,7 @@ impl Agent<'_> {
     /// Runs a call that passed the gate, asks the hooks about its result and records it.
     async fn execute(&self, call: &ToolCall, passed: Passed, recovery: &Recovery) -> Result<Vec<Event>, Trouble> {
         let began = self.equipment.clock.elapsed();
-        let mut output = self.run_tool(call, &passed.input).await?;
+        let mut output = self.without_secrets(self.run_tool(call, &passed.input).await?);
         self.go_on()?;
         let took = self.equipment.clock.elapsed().saturating_sub(began);
         let mut context = passed.context;
@@ -167,7 +165,7 @@ impl Agent<'_> {
             output: output_blob,
             took_ms: millis(took),
         };
-        self.equipment.recorder.record(event.clone()).await?;
+        let event = self.put(event).await?;
         match after.stop {
             Some(reason) => Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
             None => Ok(vec![event]),
@@ -185,6 +183,31 @@ impl Agent<'_> {
                 let message = format!("use the workspace of {}: {}", self.session.node, because(&error));
                 Err(Failure::new(FailureKind::Environment, message).into())
             }
+        }
+    }
+
+    /// Takes the values of secrets out of a result before hooks, the model and the record get it.
+    fn without_secrets(&self, output: ToolOutput) -> ToolOutput {
+        let secrets = &self.equipment.secrets;
+        if secrets.is_empty() {
+            return output;
+        }
+        ToolOutput {
+            text: secrets.text(&output.text).into_owned(),
+            response: secrets.clean(output.response),
+            whole: output.whole.map(|whole| secrets.bytes(&whole).into_owned()),
+            is_error: output.is_error,
+        }
+    }
+
+    /// A write to a file that holds a secret counts as one that may do anything: what was there before is then kept as
+    /// the worktree's checkpoint, not beside the journal.
+    fn recoverable(&self, effect: Effect) -> Effect {
+        let (secrets, root) = (&self.equipment.secrets, &self.session.tools.root);
+        let holds = |path: &String| std::fs::read(root.join(path)).is_ok_and(|content| secrets.found_in(&content).is_some());
+        match &effect {
+            Effect::Writes(paths) if !secrets.is_empty() && paths.iter().any(holds) => Effect::Exclusive,
+            _ => effect,
         }
     }
 

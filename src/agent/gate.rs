@@ -154,7 +154,9 @@ impl Agent<'_> {
     async fn question(&self, call: &ToolCall, input: &Value, why: &str) -> Result<Result<String, String>, Trouble> {
         let shown: String = input.to_string().chars().take(400).collect();
         let question = format!("{} {shown} ({why})", call.name);
+        let held = self.equipment.pulse.hold();
         let answer = self.equipment.asker.ask(&self.session.node, &question).await;
+        drop(held);
         let (allowed, by) = match answer {
             Answer::Nobody => return Err(self.park(call, &question).await),
             Answer::Allowed { by } => (true, by),

@@ -10,7 +10,7 @@ mod guard;
 mod lanes;
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, Pulse},
     event::{Brief, Event, Failure, FailureKind, NodeId, Why},
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
@@ -19,6 +19,7 @@ use crate::{
     message::{Message, Reply},
     plan::AgentSpec,
     sandbox::Sandbox,
+    secrets::Secrets,
     tasks,
     tools::{ToolContext, Toolbox},
     trace,
@@ -60,6 +61,38 @@ pub struct Equipment {
     pub sandbox: Sandbox,
     /// The environment of hooks, clean of keys.
     pub env: BTreeMap<String, String>,
+    /// What no agent is told and no record holds.
+    pub secrets: Secrets,
+    /// Where signs of life are noted.
+    pub pulse: Pulse,
+}
+
+/// Shows what it is given, and notes it as a sign of life.
+struct Felt<'a> {
+    sink: &'a dyn Sink,
+    pulse: &'a Pulse,
+}
+
+impl Sink for Felt<'_> {
+    fn text(&self, delta: &str) {
+        self.pulse.beat();
+        self.sink.text(delta);
+    }
+
+    fn thinking(&self, delta: &str) {
+        self.pulse.beat();
+        self.sink.thinking(delta);
+    }
+
+    fn retrying(&self, why: &ModelError, wait_ms: u64) {
+        self.pulse.beat_until(Duration::from_millis(wait_ms));
+        self.sink.retrying(why, wait_ms);
+    }
+
+    fn alive(&self) {
+        self.pulse.beat();
+        self.sink.alive();
+    }
 }
 
 /// What is one agent's own.
@@ -248,9 +281,17 @@ impl<'a> Agent<'a> {
 
     /// Records an event of this conversation, then folds it.
     async fn record(&mut self, event: Event) -> Result<(), Trouble> {
-        self.equipment.recorder.record(event.clone()).await?;
+        let event = self.put(event).await?;
         self.talk.apply(&event);
         Ok(())
+    }
+
+    /// Records an event and returns it as the journal has it: what is told to the model holds no secret either.
+    async fn put(&self, event: Event) -> Result<Event, Trouble> {
+        self.equipment.pulse.beat();
+        let event = self.equipment.secrets.clean(event);
+        self.equipment.recorder.record(event.clone()).await?;
+        Ok(event)
     }
 
     async fn ask(&mut self) -> Result<(), Trouble> {
@@ -279,8 +320,9 @@ impl<'a> Agent<'a> {
             output_schema: brief.output_schema.as_ref(),
             messages: self.talk.messages(),
         };
+        let sink = Felt { sink: self.equipment.sink.as_ref(), pulse: &self.equipment.pulse };
         tokio::select! {
-            reply = self.equipment.model.reply(&call, self.equipment.sink.as_ref()) => reply,
+            reply = self.equipment.model.reply(&call, &sink) => reply,
             never = self.meanwhile() => match never {},
             () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
         }

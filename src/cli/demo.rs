@@ -68,7 +68,7 @@ fn make_repository(dir: &Path, context: &Context) -> Result<(), Failed> {
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, content));
         written.map_err(|error| Failed::new(format!("write `{}`: {error}", path.display())))?;
     }
-    let sandbox = Sandbox::new(sandbox::Options { registry: None, path: context.settings.environment.get("PATH").map(Into::into) })
+    let sandbox = Sandbox::new(sandbox::Options { path: context.settings.environment.get("PATH").map(Into::into), ..sandbox::Options::default() })
         .map_err(|error| Failed::of(&error))?;
     let mut env = sandbox::clean_env(&context.settings.environment);
     env.extend([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")].map(|(name, value)| (name.to_owned(), value.to_owned())));

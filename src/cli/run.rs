@@ -218,8 +218,17 @@ fn newest_open(state: &std::path::Path) -> Result<RunId, Failed> {
 
 /// Carries a run out before the user's eyes and returns the exit code.
 pub(super) fn carry_out(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
-    let Prepared { journal, begun, services, dir, run, lease } = prepared;
-    let telemetry = telemetry::install(&telemetry::Settings::from_env(|name| context.settings.environment.get(name).cloned()));
+    let secrets = prepared.services.secrets.clone();
+    let without = |text: String| secrets.text(&text).into_owned();
+    let ended = before_eyes(prepared, plan, models, json, context);
+    ended.map_err(|failed| Failed { message: without(failed.message), hint: failed.hint.map(without), ..failed })
+}
+
+fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
+    let Prepared { journal, begun, services, dir, run, lease, warnings } = prepared;
+    warnings.iter().for_each(|warning| context.note(&format!("warning: {warning}")));
+    let settings = telemetry::Settings::from_env(|name| context.settings.environment.get(name).cloned());
+    let telemetry = telemetry::install(&settings, &services.secrets);
     if let Err(error) = &telemetry {
         context.note(&format!("warning: no traces: failed to {}", because(error)));
     }

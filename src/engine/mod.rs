@@ -15,6 +15,7 @@ mod project;
 mod purse;
 mod run;
 mod scope;
+mod secrets;
 mod simulate;
 mod steps;
 mod stub;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Trouble, note},
-    clock::Timestamp,
+    clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, Recorder, RunState},
     message::{Message, ToolSpec},
@@ -145,9 +145,10 @@ impl Watcher {
         let agent = agent(&self.plan, spec).ok_or_else(bug)?;
         let view = steps::view(services, &self.base).await?;
         let place = Workplace { worktree: None, root: view, cwd: None, base: Some(self.base.clone()), scope: None, env: services.env.clone(), coming: None };
-        let mut equipment = services.equipment(&self.recorder, self.purse.clone());
+        let pulse = Pulse::new(&services.clock);
+        let mut equipment = services.equipment(&self.recorder, self.purse.clone(), &pulse);
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
-        let session = services.session(Whose { node: &self.node, run: &self.run, cancel: &self.cancel }, agent, place)?;
+        let session = services.session(Whose { node: &self.node, run: &self.run, cancel: &self.cancel, pulse: &pulse }, agent, place)?;
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());
         let ended = watcher.run(&brief).await;
         note(watcher.span(), &ended);

@@ -2,7 +2,7 @@
 //!
 //! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
 //! so that `cli` only turns words into these calls.
-use super::Services;
+use super::{Services, secrets};
 use crate::{
     agent::Asker,
     clock::Clock,
@@ -14,6 +14,7 @@ use crate::{
     llm::{Endpoints, Model, Sink},
     plan::{AgentFile, Catalog, Plan, Work},
     sandbox::{self, Sandbox, SandboxError, Walls},
+    secrets::{SecretError, Secrets},
     skills::{self, Shelf},
     source::{Diagnostic, Diagnostics, Source},
     tools::Toolbox,
@@ -65,6 +66,12 @@ pub enum SetupError {
     /// Inputs do not fit.
     #[error("use the inputs: {}", .0.join("; "))]
     Inputs(Vec<String>),
+    /// Secrets that the environment does not hold.
+    #[error("begin the run without its secrets: the environment has no {}", .0.join(", "))]
+    NoSecrets(Vec<String>),
+    /// A secret that could not be kept from being written.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A file.
     #[error("read `{path}`: {source}")]
     File {
@@ -192,6 +199,8 @@ pub struct Prepared {
     pub run: RunId,
     /// Its ownership.
     pub lease: Lease,
+    /// What somebody should look at before it goes on.
+    pub warnings: Vec<String>,
 }
 
 impl Project {
@@ -285,6 +294,7 @@ impl Project {
     /// Where its folder, journal or worktrees cannot be made, or the inputs do not fit.
     pub fn start(&self, plan: Arc<Plan>, given: &Map<String, Value>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let inputs = plan.check_inputs(given).map_err(SetupError::Inputs)?;
+        let secrets = secrets::of(&plan, &self.settings.environment)?;
         let head = self.repo.head()?;
         if self.repo.ref_at("refs/heads/spinney")?.is_some() {
             return Err(SetupError::BranchTaken);
@@ -293,7 +303,7 @@ impl Project {
         let (run, dir) = new_run(&state, &plan.name)?;
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let store = SqliteStore::create(dir.path(), &run)?;
-        let blobs = Blobs::new(dir.path());
+        let blobs = Blobs::new(dir.path()).without(&secrets);
         let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
         let started = RunStarted {
             run: run.clone(),
@@ -302,13 +312,13 @@ impl Project {
             inputs,
             base: head.commit,
             head: head.branch,
-            pins: self.pins(&plan),
+            pins: self.pins(&plan).into_iter().chain(secrets::pins(&secrets)).collect(),
             script,
         };
-        let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone());
+        let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
         let begun = journal.append(vec![Event::RunStarted(started)])?;
-        let services = self.services(&run, &dir, models, options)?;
-        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease })
+        let services = self.services(&run, (&dir, secrets), models, options)?;
+        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
     }
 
     /// Takes up a run again.
@@ -321,19 +331,22 @@ impl Project {
         let (store, records) = SqliteStore::open(dir.path())?;
         sandbox::reap(&dir.processes())?;
         let pins = self.pins(&plan);
+        let secrets = secrets::of(&plan, &self.settings.environment)?;
         let state = RunState::replay(plan, &records)?;
         let started = state.started().ok_or_else(|| SetupError::Empty(run.clone()))?;
         if state.finished().is_some() {
             return Err(SetupError::Over(run.clone()));
         }
-        let changed = changed(&started.pins, &pins);
+        let (then, pinned): (BTreeMap<_, _>, BTreeMap<_, _>) = started.pins.clone().into_iter().partition(|(name, _)| !secrets::is_pin(name));
+        let warnings = secrets::changed(&pinned, &secrets);
+        let changed = changed(&then, &pins);
         if !options.accept_changes && !changed.is_empty() {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
-        let services = self.services(run, &dir, models, options)?;
-        let mut journal = Journal::new(store, state, services.clock.clone());
+        let services = self.services(run, (&dir, secrets), models, options)?;
+        let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
         let begun = journal.append(vec![Event::RunResumed { pid: std::process::id() }])?;
-        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease })
+        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
     }
 
     /// Returns the content hash of everything a plan resolved here.
@@ -359,12 +372,12 @@ impl Project {
         pins
     }
 
-    fn services(&self, run: &RunId, dir: &RunDir, models: &Models, options: RunOptions) -> Result<Services, SetupError> {
+    fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
         let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private);
         let path = self.settings.environment.get("PATH").map(Into::into);
-        let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path })?;
+        let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let confine = !options.unconfined && !models.model.is_scripted() && sandbox.bubblewrap().is_some();
         let nowhere = dir.path().join("nowhere");
         fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
@@ -380,9 +393,10 @@ impl Project {
             clock: options.clock,
             repo,
             workspaces,
-            blobs: Arc::new(Blobs::new(dir.path())),
+            blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
-            env: sandbox::clean_env(&self.settings.environment),
+            env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),
+            secrets,
             journal: dir.path().join("journal.db"),
             project: self.checkout().to_owned(),
             home: self.settings.home.clone(),

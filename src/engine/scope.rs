@@ -5,7 +5,7 @@ use crate::{
     journal::{NodeState, RunState},
     plan::{PlannedStep, Work},
     prompts::{self, Reading, Scope, TemplateError},
-    workflow,
+    workflow::{self, Base, Workspace},
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -40,6 +40,7 @@ fn texts(step: &PlannedStep) -> Vec<String> {
         Work::Agent { agent, prompt } => {
             texts.push(prompt.value.clone());
             texts.extend(agent.model.choices.iter().cloned());
+            texts.extend(agent.cwd.iter().map(|text| text.value.clone()));
         }
         Work::Run { command } => texts.push(command.value.clone()),
         Work::Merge(merge) => texts.extend(merge.verify.iter().map(|text| text.value.clone())),
@@ -52,7 +53,11 @@ fn texts(step: &PlannedStep) -> Vec<String> {
         // What the body reads, its own nodes read; `until` is read by the end of an iteration.
         Work::Loop(_) => {}
     }
-    texts.extend(step.workspace.setup.iter().chain(step.cwd.iter()).map(|text| text.value.clone()));
+    let Workspace { setup, copy, link, sparse, base, .. } = &step.workspace;
+    let base = if let Base::Ref(name) = base { Some(name) } else { None };
+    let cached = step.cache.iter().flat_map(|cache| cache.key.iter().chain(&cache.inputs));
+    let paths = setup.iter().chain(copy).chain(link).chain(sparse).chain(base);
+    texts.extend(paths.chain(cached).chain(&step.cwd).chain(&step.file).map(|text| text.value.clone()));
     texts.extend(step.verify.iter().flat_map(|verify| &verify.run).map(|text| text.value.clone()));
     texts.extend(step.env.iter().map(|(_, text)| text.value.clone()));
     if let Some(scope) = &step.scope {

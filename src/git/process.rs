@@ -47,13 +47,13 @@ pub(super) struct Git {
 impl Git {
     /// Uses the git program that this environment's `PATH` gives.
     pub(super) fn new(environment: BTreeMap<String, String>) -> Result<Git, GitError> {
-        let options = Options { registry: None, path: environment.get("PATH").map(Into::into) };
+        let options = Options { registry: None, path: environment.get("PATH").map(Into::into), ..Options::default() };
         Ok(Git { sandbox: Sandbox::new(options)?, environment })
     }
 
     /// Uses the same program, its processes noted in a registry.
     pub(super) fn registered(&self, registry: &Path) -> Result<Git, GitError> {
-        let options = Options { registry: Some(registry.to_owned()), path: self.environment.get("PATH").map(Into::into) };
+        let options = Options { registry: Some(registry.to_owned()), path: self.environment.get("PATH").map(Into::into), ..Options::default() };
         Ok(Git { sandbox: Sandbox::new(options)?, environment: self.environment.clone() })
     }
 

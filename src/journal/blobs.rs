@@ -3,7 +3,7 @@
 //! A blob is written once, under its name only when it is whole, and never changed. It survives the death of the process;
 //! it is not synced, so that after a loss of power one may be missing or cut: reading checks the hash and says so, and
 //! putting the same content again mends it.
-use crate::event::BlobId;
+use crate::{event::BlobId, secrets::Secrets};
 use std::{
     fs,
     io::{self, Write as _},
@@ -14,6 +14,7 @@ use std::{
 #[derive(Debug, Clone)]
 pub struct Blobs {
     dir: PathBuf,
+    secrets: Secrets,
 }
 
 /// Why a blob could not be kept or given.
@@ -56,7 +57,13 @@ pub enum BlobError {
 impl Blobs {
     /// Uses the `blobs` folder in the run's folder `dir`; it is made when the first blob is put.
     pub fn new(dir: &Path) -> Blobs {
-        Blobs { dir: dir.join("blobs") }
+        Blobs { dir: dir.join("blobs"), secrets: Secrets::default() }
+    }
+
+    /// Takes the values of secrets out of what is kept from now on.
+    #[must_use]
+    pub fn without(self, secrets: &Secrets) -> Blobs {
+        Blobs { secrets: secrets.clone(), ..self }
     }
 
     /// Keeps `content` and returns its name; content that is there already is not written again.
@@ -64,6 +71,8 @@ impl Blobs {
     /// # Errors
     /// `BlobError::Io`.
     pub fn put(&self, content: &[u8]) -> Result<BlobId, BlobError> {
+        let content = self.secrets.bytes(content);
+        let content = content.as_ref();
         let id = BlobId::of(content);
         let path = self.path(&id)?;
         // What is there is compared and not trusted: a cut file would otherwise stay cut for ever.

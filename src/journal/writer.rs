@@ -3,6 +3,7 @@ use super::{IllegalEvent, RunState, Store, StoreError};
 use crate::{
     clock::Clock,
     event::{Event, Record},
+    secrets::Secrets,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -11,6 +12,7 @@ pub struct Journal<S> {
     store: S,
     state: RunState,
     clock: Clock,
+    secrets: Secrets,
 }
 
 /// Why an event could not be appended. After `Store` the journal must not be used further: what is in memory may be
@@ -28,7 +30,14 @@ pub enum JournalError {
 impl<S: Store> Journal<S> {
     /// Joins a store with the state that its records gave.
     pub fn new(store: S, state: RunState, clock: Clock) -> Journal<S> {
-        Journal { store, state, clock }
+        Journal { store, state, clock, secrets: Secrets::default() }
+    }
+
+    /// Takes the values of secrets out of every event from now on, whoever made it: what is stored, folded and shown
+    /// holds none.
+    #[must_use]
+    pub fn without(self, secrets: &Secrets) -> Journal<S> {
+        Journal { secrets: secrets.clone(), ..self }
     }
 
     /// Appends events as one transaction. Nothing of them is visible to anybody until this returns.
@@ -40,7 +49,7 @@ impl<S: Store> Journal<S> {
         let synced = events.iter().any(Event::needs_sync);
         let mut records = Vec::with_capacity(events.len());
         for event in events {
-            let record = Record { seq: self.state.next_seq(), at, event };
+            let record = Record { seq: self.state.next_seq(), at, event: self.secrets.clean(event) };
             self.state.apply(&record)?;
             records.push(record);
         }

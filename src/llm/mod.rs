@@ -89,6 +89,8 @@ pub trait Sink: Send + Sync {
     fn thinking(&self, _delta: &str) {}
     /// Takes note that an attempt failed and another follows after `wait_ms`.
     fn retrying(&self, _why: &ModelError, _wait_ms: u64) {}
+    /// Takes note that something came, shown or not.
+    fn alive(&self) {}
 }
 
 /// A sink that shows nothing.

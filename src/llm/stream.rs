@@ -42,6 +42,7 @@ pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, m
                 break;
             }
         };
+        watch.sink.alive();
         let heard =
             decoder.push(event.event.as_deref().unwrap_or_default(), event.data.as_deref().unwrap_or_default()).map_err(|error| redacted(error, watch))?;
         match heard {

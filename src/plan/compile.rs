@@ -246,6 +246,7 @@ impl Compiler<'_> {
             Work::Run { .. } => RUN_TIMEOUT,
             Work::Merge(_) | Work::Workflow(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => Limits::RUN.time,
         };
+        let idle = if let Work::Agent { agent, .. } = &work { Some(agent.idle_timeout) } else { None };
         let budgeted = step.budget.as_ref().and_then(|budget| budget.time.as_deref().copied());
         let timeout = step.timeout.or(defaults.timeout).unwrap_or(usual).min(budgeted.unwrap_or(Duration::MAX));
         let schema = step.output.as_ref().and_then(|output| output.schema.as_ref()).and_then(|name| schemas.get(&name.value));
@@ -268,9 +269,17 @@ impl Compiler<'_> {
             file: step.output.as_ref().and_then(|output| output.file.clone()),
             budget: step.budget.as_deref().cloned(),
             timeout,
+            idle_timeout: step.idle_timeout.or(idle),
             retry: step.retry.clone().or_else(|| defaults.retry.clone()),
             allow_failure: step.allow_failure,
-            env: self.workflow.env.iter().chain(&step.env).map(|(name, value)| (name.value.clone(), value.clone())).collect(),
+            env: self
+                .workflow
+                .env
+                .iter()
+                .chain(step.workspace.iter().flat_map(|workspace| &workspace.env))
+                .chain(&step.env)
+                .map(|(name, value)| (name.value.clone(), value.clone()))
+                .collect(),
         })
     }
 

@@ -75,8 +75,8 @@ pub struct AgentSpec {
 }
 
 impl AgentSpec {
-    /// The longest time without a sign of life of an agent that says nothing.
-    pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
+    /// The longest time without a sign of life of an agent that says nothing; longer than any one call may take.
+    pub const IDLE_TIMEOUT: Duration = Duration::from_mins(15);
     /// How deep sub-agents may start sub-agents where nothing is said: not at all.
     pub const MAX_DEPTH: u32 = 1;
     /// Sub-agents at work at the same time where nothing is said.
@@ -190,6 +190,8 @@ pub struct PlannedStep {
     pub budget: Option<Budget>,
     /// Its wall time for one attempt.
     pub timeout: Duration,
+    /// The longest time without a sign of life: of its agent, or output of its command.
+    pub idle_timeout: Option<Duration>,
     /// For transient errors.
     pub retry: Option<Retry>,
     /// Whether its failure counts as success.

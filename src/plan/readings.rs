@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
             ["run", name, ..] if !RUN.contains(name) => {
                 self.found.report(spot.unknown_part("`run`", name, RUN.into_iter()));
             }
-            ["inputs" | "run", ..] | [] => {}
+            ["inputs" | "run" | "secrets", ..] | [] => {}
             ["env", name, ..] if sight.steps => {
                 let own = sight.step.map(|step| &self.known.workflow.steps[step].env);
                 let known: BTreeSet<&str> = own.into_iter().chain([&self.known.workflow.env]).flatten().map(|(name, _)| name.as_str()).collect();

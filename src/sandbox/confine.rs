@@ -112,7 +112,7 @@ impl Bubblewrap {
             output_cap: 1024,
             confine: Confinement::None,
         };
-        super::driver::run(inner, &request, None).is_ok_and(|output| output.exit == Exit::Code(0))
+        super::driver::run(inner, &request, super::Watch::default()).is_ok_and(|output| output.exit == Exit::Code(0))
     }
 
     /// Returns the arguments that stand before the program to be confined.

@@ -1,10 +1,11 @@
 //! The driver of one process: feeds it, reads it, watches it, ends it.
 use super::{
-    Captured, Confinement, Exit, Inner, Output, Program, Request, SandboxError,
+    Captured, Confinement, Exit, Inner, Output, Program, Request, SandboxError, Watch,
     capture::Capture,
     find_program,
     group::{Group, Token},
 };
+use crate::{clock::Pulse, secrets};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, ioctl_fionbio},
@@ -36,13 +37,14 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Reads in one round, so that a flood does not keep the driver from the clock.
 const READS_MAX: usize = 16;
 
-/// Runs a request to its end. `wake` becomes readable, or closed, when the caller cancels.
-pub(super) fn run(inner: &Inner, request: &Request, wake: Option<&UnixStream>) -> Result<Output, SandboxError> {
+/// Runs a request to its end.
+pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<Output, SandboxError> {
+    let wake = watch.wake;
     if wake.is_some_and(is_closed) {
         return Ok(Output { stdout: Captured::default(), stderr: Captured::default(), exit: Exit::Cancelled, took: Duration::ZERO });
     }
     let started = inner.clock.elapsed();
-    let mut job = Job::start(inner, request)?;
+    let mut job = Job::start(inner, request, watch.pulse)?;
     let deadline = started.saturating_add(request.timeout);
     let watched = job.attend(deadline, wake);
     // Whatever went wrong, nothing is left running.
@@ -53,6 +55,7 @@ pub(super) fn run(inner: &Inner, request: &Request, wake: Option<&UnixStream>) -
 
 struct Job<'a> {
     inner: &'a Inner,
+    pulse: Option<&'a Pulse>,
     child: Child,
     group: Option<Group>,
     /// Becomes readable when the process ends; absent where the system has none.
@@ -74,7 +77,7 @@ enum Ended {
 }
 
 impl<'a> Job<'a> {
-    fn start(inner: &'a Inner, request: &'a Request) -> Result<Job<'a>, SandboxError> {
+    fn start(inner: &'a Inner, request: &'a Request, pulse: Option<&'a Pulse>) -> Result<Job<'a>, SandboxError> {
         let (program, args) = command_line(inner, request)?;
         if !request.cwd.is_dir() {
             return Err(SandboxError::NoFolder(request.cwd.clone()));
@@ -94,9 +97,9 @@ impl<'a> Job<'a> {
         if let Some(pipe) = &stdin {
             ioctl_fionbio(pipe, true).map_err(|error| SandboxError::Watch(error.into()))?;
         }
-        let stdout = Stream::new(child.stdout.take().map(OwnedFd::from), request.output_cap)?;
-        let stderr = Stream::new(child.stderr.take().map(OwnedFd::from), request.output_cap)?;
-        Ok(Job { inner, child, group, pidfd: pidfd(pid), pid, exited: false, stdin, unsent: &request.stdin, stdout, stderr })
+        let stdout = Stream::new(child.stdout.take().map(OwnedFd::from), request.output_cap, inner)?;
+        let stderr = Stream::new(child.stderr.take().map(OwnedFd::from), request.output_cap, inner)?;
+        Ok(Job { inner, pulse, child, group, pidfd: pidfd(pid), pid, exited: false, stdin, unsent: &request.stdin, stdout, stderr })
     }
 
     /// Watches the process until it ends, its time is up or the caller cancels, and lets the group end by itself.
@@ -178,6 +181,9 @@ impl<'a> Job<'a> {
         if ready.stderr {
             self.stderr.pump();
         }
+        if let (true, Some(pulse)) = (ready.stdout || ready.stderr, self.pulse) {
+            pulse.beat();
+        }
         if !self.exited && (ready.process || !announced) {
             self.exited = has_exited(self.pid)?;
         }
@@ -248,15 +254,16 @@ struct Ready {
 /// One output of the process.
 struct Stream {
     pipe: Option<std::fs::File>,
+    search: Option<secrets::Stream>,
     capture: Capture,
 }
 
 impl Stream {
-    fn new(pipe: Option<OwnedFd>, cap: usize) -> Result<Stream, SandboxError> {
+    fn new(pipe: Option<OwnedFd>, cap: usize, inner: &Inner) -> Result<Stream, SandboxError> {
         if let Some(pipe) = &pipe {
             ioctl_fionbio(pipe, true).map_err(|error| SandboxError::Watch(error.into()))?;
         }
-        Ok(Stream { pipe: pipe.map(Into::into), capture: Capture::new(cap) })
+        Ok(Stream { pipe: pipe.map(Into::into), search: inner.secrets.stream(), capture: Capture::new(cap) })
     }
 
     /// Reads what is there, within reason; closes at the end.
@@ -265,7 +272,10 @@ impl Stream {
         let mut buffer = [0; 16 << 10];
         for _ in 0..READS_MAX {
             match pipe.read(&mut buffer) {
-                Ok(read) if read > 0 => self.capture.push(&buffer[..read]),
+                Ok(read) if read > 0 => match &mut self.search {
+                    None => self.capture.push(&buffer[..read]),
+                    Some(search) => self.capture.push(&search.push(&buffer[..read])),
+                },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => {
@@ -277,6 +287,9 @@ impl Stream {
     }
 
     fn finish(&mut self) -> Captured {
+        if let Some(search) = self.search.take() {
+            self.capture.push(&search.finish());
+        }
         std::mem::replace(&mut self.capture, Capture::new(0)).finish()
     }
 }

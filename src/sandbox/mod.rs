@@ -4,7 +4,7 @@
 //! and everything it started is dead: at its timeout or when it is cancelled the group is asked to end, then killed;
 //! what it leaves running in the background is given a moment to write its last words and is then killed too. The end
 //! of a pipe is never waited for. What was written until then is kept, its first and last bytes for a reader and the
-//! whole up to [`WHOLE_MAX`].
+//! whole up to [`WHOLE_MAX`]. The values of secrets are not in it: they are taken out while it is read.
 //!
 //! One driver serves the blocking and the asynchronous caller: it polls the pipes, the process and a socket that the
 //! caller's end of the call closes, so that a dropped future, too, leaves nothing behind. It runs on its own thread from
@@ -23,7 +23,11 @@ pub use confine::{Confinement, Walls};
 pub use environment::{clean_env, looks_secret};
 pub use group::reap;
 
-use crate::{clock::Clock, tasks};
+use crate::{
+    clock::{Clock, Pulse},
+    secrets::Secrets,
+    tasks,
+};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -40,13 +44,17 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/
 
 /// Starts processes. Cheap to clone; clones share what was probed.
 #[derive(Debug, Clone)]
-pub struct Sandbox(Arc<Inner>);
+pub struct Sandbox {
+    inner: Arc<Inner>,
+    pulse: Option<Pulse>,
+}
 
 #[derive(Debug)]
 struct Inner {
     shell: PathBuf,
     path: OsString,
     registry: Option<group::Registry>,
+    secrets: Secrets,
     clock: Clock,
     bubblewrap: OnceLock<Option<confine::Bubblewrap>>,
 }
@@ -58,6 +66,8 @@ pub struct Options {
     pub registry: Option<PathBuf>,
     /// The `PATH` on which the shell and `bwrap` are looked for.
     pub path: Option<OsString>,
+    /// What is taken out of all that its processes write.
+    pub secrets: Secrets,
 }
 
 /// What to start.
@@ -176,7 +186,14 @@ impl Sandbox {
         let path = options.path.unwrap_or_else(|| DEFAULT_PATH.into());
         let shell = find_program(OsStr::new("bash"), &path).unwrap_or_else(|| PathBuf::from("/bin/sh"));
         let registry = options.registry.map(group::Registry::open).transpose()?;
-        Ok(Sandbox(Arc::new(Inner { shell, path, registry, clock: Clock::system(), bubblewrap: OnceLock::new() })))
+        let inner = Inner { shell, path, registry, secrets: options.secrets, clock: Clock::system(), bubblewrap: OnceLock::new() };
+        Ok(Sandbox { inner: Arc::new(inner), pulse: None })
+    }
+
+    /// Notes whatever its processes write as a sign of life.
+    #[must_use]
+    pub fn felt(&self, pulse: &Pulse) -> Sandbox {
+        Sandbox { inner: self.inner.clone(), pulse: Some(pulse.clone()) }
     }
 
     /// Runs a process to its end.
@@ -188,8 +205,8 @@ impl Sandbox {
     pub async fn run(&self, request: Request, cancel: &CancellationToken) -> Result<Output, SandboxError> {
         let (ours, theirs) = UnixStream::pair().map_err(SandboxError::Watch)?;
         let ours = (!cancel.is_cancelled()).then_some(ours);
-        let inner = self.0.clone();
-        let work = tasks::blocking(move || driver::run(&inner, &request, Some(&theirs)));
+        let Sandbox { inner, pulse } = self.clone();
+        let work = tasks::blocking(move || driver::run(&inner, &request, Watch { wake: Some(&theirs), pulse: pulse.as_ref() }));
         tokio::pin!(work);
         tokio::select! {
             biased;
@@ -207,19 +224,28 @@ impl Sandbox {
     /// # Errors
     /// As [`Sandbox::run`].
     pub fn run_blocking(&self, request: &Request) -> Result<Output, SandboxError> {
-        driver::run(&self.0, request, None)
+        driver::run(&self.inner, request, Watch { wake: None, pulse: self.pulse.as_ref() })
     }
 
     /// Returns the shell that commands are given to.
     pub fn shell(&self) -> &Path {
-        &self.0.shell
+        &self.inner.shell
     }
 
     /// Returns the `bwrap` program where it is installed and works, found out once by running it. May block for some
     /// milliseconds the first time.
     pub fn bubblewrap(&self) -> Option<&Path> {
-        self.0.bubblewrap().map(confine::Bubblewrap::program)
+        self.inner.bubblewrap().map(confine::Bubblewrap::program)
     }
+}
+
+/// Who follows a process while it runs.
+#[derive(Clone, Copy, Default)]
+struct Watch<'a> {
+    /// Becomes readable, or closed, when the caller cancels.
+    wake: Option<&'a UnixStream>,
+    /// Told of everything that is written.
+    pulse: Option<&'a Pulse>,
 }
 
 impl Inner {

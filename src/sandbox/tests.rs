@@ -110,7 +110,7 @@ fn a_daemon_dies_with_the_command_that_started_it() {
 fn a_daemon_is_reaped_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let (registry, ready) = (folder.path().join("live"), folder.path().join("ready"));
-    let sandbox = Sandbox::new(Options { registry: Some(registry.clone()), path: None }).unwrap();
+    let sandbox = Sandbox::new(Options { registry: Some(registry.clone()), ..Options::default() }).unwrap();
     let command = format!("setsid sh -c 'echo $$ > {0}.part; mv {0}.part {0}; exec sleep 60' & sleep 60", ready.display());
     std::thread::scope(|scope| {
         let running = scope.spawn(|| sandbox.run_blocking(&shell(&command)).unwrap().exit);
@@ -175,7 +175,7 @@ async fn dropping_the_future_ends_the_group() {
 fn groups_are_noted_while_they_live_and_reaped_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let registry = folder.path().join("live");
-    let sandbox = Sandbox::new(Options { registry: Some(registry.clone()), path: None }).unwrap();
+    let sandbox = Sandbox::new(Options { registry: Some(registry.clone()), ..Options::default() }).unwrap();
     let request = Request { cwd: registry.clone(), ..shell("until ls | grep -q .; do :; done; echo $$; ls") };
     let stdout = text(&sandbox.run_blocking(&request).unwrap().stdout);
     let (pid, note) = stdout.trim().split_once('\n').unwrap();

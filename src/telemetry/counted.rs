@@ -1,5 +1,7 @@
 //! An exporter that keeps count of what was lost: the library's batches swallow their errors, and a person who set up a
-//! collector wants to hear that it took nothing.
+//! collector wants to hear that it took nothing. The values of secrets are taken out of what leaves.
+use crate::secrets::Secrets;
+use opentelemetry::{Array, KeyValue, Value, trace::Status};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
@@ -32,18 +34,22 @@ impl Lost {
 pub(super) struct Counted<E> {
     exporter: E,
     lost: Lost,
+    secrets: Secrets,
 }
 
 impl<E> Counted<E> {
     /// Counts for `exporter`.
-    pub(super) fn new(exporter: E, lost: Lost) -> Counted<E> {
-        Counted { exporter, lost }
+    pub(super) fn new(exporter: E, lost: Lost, secrets: Secrets) -> Counted<E> {
+        Counted { exporter, lost, secrets }
     }
 }
 
 impl<E: SpanExporter> SpanExporter for Counted<E> {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+    async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
+        if !self.secrets.is_empty() {
+            batch.iter_mut().for_each(|span| clean(span, &self.secrets));
+        }
         // The error ends here: its one reader is whoever ends the exporter.
         self.exporter.export(batch).await.or_else(|error| {
             self.lost.add(spans, error);
@@ -61,5 +67,25 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+fn clean(span: &mut SpanData, secrets: &Secrets) {
+    span.name = secrets.text(&span.name).into_owned().into();
+    if let Status::Error { description } = &mut span.status {
+        *description = secrets.text(description).into_owned().into();
+    }
+    span.attributes.iter_mut().for_each(|attribute| clean_value(attribute, secrets));
+    for event in &mut span.events.events {
+        event.name = secrets.text(&event.name).into_owned().into();
+        event.attributes.iter_mut().for_each(|attribute| clean_value(attribute, secrets));
+    }
+}
+
+fn clean_value(attribute: &mut KeyValue, secrets: &Secrets) {
+    match &mut attribute.value {
+        Value::String(text) => *text = secrets.text(text.as_str()).into_owned().into(),
+        Value::Array(Array::String(texts)) => texts.iter_mut().for_each(|text| *text = secrets.text(text.as_str()).into_owned().into()),
+        _ => {}
     }
 }

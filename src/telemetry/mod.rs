@@ -9,7 +9,7 @@
 mod counted;
 mod settings;
 
-use crate::trace;
+use crate::{secrets::Secrets, trace};
 use counted::{Counted, Lost};
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
@@ -85,12 +85,13 @@ pub enum TelemetryError {
     },
 }
 
-/// Installs for the whole process what `settings` ask for; nothing where they name no endpoint.
+/// Installs for the whole process what `settings` ask for; nothing where they name no endpoint. No span that leaves holds
+/// the value of a secret.
 ///
 /// # Errors
 /// All but `Lost` and `Unflushed`; nothing is installed then.
-pub fn install(settings: &Settings) -> Result<Telemetry, TelemetryError> {
-    let (telemetry, subscriber) = build(settings)?;
+pub fn install(settings: &Settings, secrets: &Secrets) -> Result<Telemetry, TelemetryError> {
+    let (telemetry, subscriber) = build(settings, secrets)?;
     if let Some(subscriber) = subscriber {
         tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::AlreadyInstalled)?;
     }
@@ -128,7 +129,7 @@ impl Telemetry {
 }
 
 /// Makes the exporter and the subscriber that feeds it.
-fn build(settings: &Settings) -> Result<(Telemetry, Option<impl Subscriber + Send + Sync + use<>>), TelemetryError> {
+fn build(settings: &Settings, secrets: &Secrets) -> Result<(Telemetry, Option<impl Subscriber + Send + Sync + use<>>), TelemetryError> {
     let mut telemetry = Telemetry { exporting: None, traceparent: settings.traceparent.clone(), tracestate: settings.tracestate.clone() };
     let Some(endpoint) = &settings.endpoint else { return Ok((telemetry, None)) };
     if settings.protocol != "http/protobuf" {
@@ -147,7 +148,7 @@ fn build(settings: &Settings) -> Result<(Telemetry, Option<impl Subscriber + Sen
     let resource = Resource::builder_empty().with_attributes(attributes).with_service_name(settings.service.clone()).build();
     let batches = BatchConfigBuilder::default().with_max_queue_size(settings.queue.unwrap_or(QUEUE)).build();
     let lost = Lost::default();
-    let processor = BatchSpanProcessor::builder(Counted::new(exporter, lost.clone())).with_batch_config(batches).build();
+    let processor = BatchSpanProcessor::builder(Counted::new(exporter, lost.clone(), secrets.clone())).with_batch_config(batches).build();
     let provider = SdkTracerProvider::builder().with_resource(resource).with_span_processor(processor).build();
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer(trace::TARGET))

@@ -186,7 +186,7 @@ fn a_collector_receives_every_kind_of_span() {
         "TRACEPARENT" => Some(PARENT.to_owned()),
         _ => None,
     });
-    let (telemetry, subscriber) = build(&settings).unwrap();
+    let (telemetry, subscriber) = build(&settings, &Secrets::default()).unwrap();
     assert!(telemetry.is_on());
     let given = tracing::subscriber::with_default(subscriber.unwrap(), || traced_run(&telemetry));
     telemetry.flush_and_shutdown(Duration::from_secs(30)).unwrap();
@@ -231,7 +231,7 @@ async fn spans_cross_waits_and_the_end_comes_from_within_the_scheduler() {
     use tracing::Instrument as _;
     let (base, taken) = collector();
     let settings = Settings { endpoint: Some(format!("{base}/v1/traces")), service: "trees".to_owned(), ..Settings::default() };
-    let (telemetry, subscriber) = build(&settings).unwrap();
+    let (telemetry, subscriber) = build(&settings, &Secrets::default()).unwrap();
     let scope = tracing::subscriber::set_default(subscriber.unwrap());
     let wait = || async {
         tokio::task::yield_now().await;
@@ -253,9 +253,9 @@ async fn spans_cross_waits_and_the_end_comes_from_within_the_scheduler() {
 #[test]
 fn nothing_is_installed_without_an_endpoint() {
     let settings = Settings { traceparent: Some(PARENT.to_owned()), ..Settings::default() };
-    let (telemetry, subscriber) = build(&settings).unwrap();
+    let (telemetry, subscriber) = build(&settings, &Secrets::default()).unwrap();
     assert!(!telemetry.is_on() && subscriber.is_none());
-    let telemetry = install(&settings).unwrap();
+    let telemetry = install(&settings, &Secrets::default()).unwrap();
     telemetry.adopt(&trace::run("r", "w"));
     telemetry.flush_and_shutdown(Duration::ZERO).unwrap();
 }
@@ -265,7 +265,7 @@ fn a_collector_that_never_answers_delays_nobody() {
     // It takes connections into its backlog and never looks at them.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = Settings { endpoint: Some(format!("http://{}/v1/traces", listener.local_addr().unwrap())), ..Settings::default() };
-    let (telemetry, subscriber) = build(&settings).unwrap();
+    let (telemetry, subscriber) = build(&settings, &Secrets::default()).unwrap();
     tracing::subscriber::with_default(subscriber.unwrap(), || traced_run(&telemetry));
     // The exporter's own time-out is ten seconds: without the bound, it would end in another error.
     let error = telemetry.flush_and_shutdown(Duration::from_millis(50)).unwrap_err();
@@ -277,13 +277,13 @@ fn a_collector_that_never_answers_delays_nobody() {
 fn what_cannot_be_done_is_said() {
     let endpoint = Some("http://127.0.0.1:9/v1/traces".to_owned());
     let grpc = Settings { endpoint: endpoint.clone(), protocol: "grpc".to_owned(), ..Settings::default() };
-    assert!(build(&grpc).err().unwrap().to_string().contains("`grpc`"));
+    assert!(build(&grpc, &Secrets::default()).err().unwrap().to_string().contains("`grpc`"));
     let nonsense = Settings { endpoint: Some("no address at all".to_owned()), ..Settings::default() };
-    assert!(matches!(build(&nonsense).err().unwrap(), TelemetryError::Exporter { endpoint, .. } if endpoint == "no address at all"));
+    assert!(matches!(build(&nonsense, &Secrets::default()).err().unwrap(), TelemetryError::Exporter { endpoint, .. } if endpoint == "no address at all"));
     let dead = Settings { endpoint, ..Settings::default() };
-    let (telemetry, _subscriber) = build(&dead).unwrap();
+    let (telemetry, _subscriber) = build(&dead, &Secrets::default()).unwrap();
     telemetry.flush_and_shutdown(Duration::from_secs(30)).unwrap();
-    let (telemetry, subscriber) = build(&dead).unwrap();
+    let (telemetry, subscriber) = build(&dead, &Secrets::default()).unwrap();
     tracing::subscriber::with_default(subscriber.unwrap(), || traced_run(&telemetry));
     let error = telemetry.flush_and_shutdown(Duration::from_secs(30)).unwrap_err();
     assert!(matches!(&error, TelemetryError::Lost { spans: 6, .. }), "{error:?}");

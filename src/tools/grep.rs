@@ -5,7 +5,7 @@ use super::{
     text::{self, ANSWER_MAX},
     text_of,
 };
-use crate::message::ToolSpec;
+use crate::{message::ToolSpec, secrets::Secrets};
 use async_trait::async_trait;
 use grep_matcher::{LineTerminator, Matcher as _};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -73,7 +73,7 @@ impl Tool for Grep {
     }
 
     async fn call(&self, input: &Value, cx: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let wish = Wish::read(input)?;
+        let wish = Wish { secrets: cx.secrets.clone(), ..Wish::read(input)? };
         let input = input.clone();
         on_files(cx, move |cx| {
             let search = narrowed(cx, &input)?;
@@ -127,6 +127,7 @@ struct Wish {
     only_matching: bool,
     limit: usize,
     offset: usize,
+    secrets: Secrets,
 }
 
 impl Wish {
@@ -167,6 +168,7 @@ impl Wish {
                 Some(limit) => limit,
             },
             offset: number(input, "offset").unwrap_or(0),
+            secrets: Secrets::default(),
         })
     }
 
@@ -246,7 +248,8 @@ struct OneFile<'a> {
 impl OneFile<'_> {
     /// Takes lines as they stand in the file; `mark` is what stands between path, number and text.
     fn take(&mut self, bytes: &[u8], number: Option<u64>, mark: char) {
-        let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = self.wish.secrets.bytes(bytes);
+        let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
         for (at, line) in body.split(|byte| *byte == b'\n').enumerate() {
             if self.lines.len() >= LINES_MAX {
                 return;
@@ -268,14 +271,16 @@ impl Sink for OneFile<'_> {
         match (self.wish.mode, self.wish.only_matching) {
             (Mode::Content, false) => self.take(found.bytes(), found.line_number(), ':'),
             (Mode::Content, true) => {
+                // Piece by piece a secret could be read otherwise.
+                let bytes = self.wish.secrets.bytes(found.bytes());
                 let mut parts = Vec::new();
-                let searched = self.wish.matcher.find_iter(found.bytes(), |part| {
+                let searched = self.wish.matcher.find_iter(&bytes, |part| {
                     parts.push(part);
                     parts.len() < CONTEXT_MAX
                 });
                 searched.map_err(io::Error::other)?;
                 for part in parts {
-                    self.take(&found.bytes()[part], found.line_number(), ':');
+                    self.take(&bytes[part], found.line_number(), ':');
                 }
             }
             (Mode::Files | Mode::Count, _) => {}

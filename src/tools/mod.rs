@@ -28,6 +28,7 @@ use crate::{
     git::Scope,
     message::ToolSpec,
     sandbox::{Confinement, Sandbox},
+    secrets::Secrets,
     tasks,
     workflow::Access,
 };
@@ -146,6 +147,8 @@ pub struct ToolContext {
     pub skills: Arc<dyn SkillSource>,
     /// What this agent has read; one for each agent, new at resume.
     pub seen: Arc<Seen>,
+    /// What no answer shows: taken out before anything is cut.
+    pub secrets: Secrets,
 }
 
 /// Says of an absolute path whether it is kept from an agent.

@@ -69,7 +69,7 @@ impl Tool for Read {
             let content = files::read(&place)?;
             refuse_binary(&place, &content)?;
             cx.seen.note(&place.key(), &content);
-            Ok(show(&place, &content, first, limit))
+            Ok(show(&place, &cx.secrets.bytes(&content), first, limit))
         })
         .await
     }

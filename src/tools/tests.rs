@@ -33,6 +33,7 @@ impl Fixture {
             scope: None,
             skills: Arc::new(NoSkills),
             seen: Arc::default(),
+            secrets: Secrets::default(),
         };
         Fixture { folder, cx, toolbox: Toolbox::standard() }
     }

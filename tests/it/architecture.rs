@@ -12,7 +12,7 @@ use std::{
 
 /// The modules of the crate by floor, the lowest first. A module may use only modules on lower floors.
 const FLOORS: &[&[&str]] = &[
-    &["clock", "message", "source", "tasks", "trace"],
+    &["clock", "message", "secrets", "source", "tasks", "trace"],
     &["event"],
     &["library", "prompts", "workflow"],
     &["plan"],

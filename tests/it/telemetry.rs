@@ -55,13 +55,13 @@ struct Span {
 }
 
 /// A collector for traces, until it is asked for what it has.
-struct Collector {
-    base: String,
+pub(crate) struct Collector {
+    pub(crate) base: String,
     thread: JoinHandle<Vec<Vec<u8>>>,
 }
 
 impl Collector {
-    fn start() -> Collector {
+    pub(crate) fn start() -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let thread = std::thread::spawn(move || {
@@ -82,7 +82,7 @@ impl Collector {
         Collector { base, thread }
     }
 
-    fn bodies(self) -> Vec<Vec<u8>> {
+    pub(crate) fn bodies(self) -> Vec<Vec<u8>> {
         TcpStream::connect(self.base.trim_start_matches("http://")).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
         self.thread.join().unwrap()
     }
@@ -170,7 +170,7 @@ fn spans(bodies: &[Vec<u8>]) -> Vec<Span> {
 }
 
 /// Runs the binary in the repository.
-fn spinney(bench: &Bench, arguments: &[&str]) -> Output {
+pub(crate) fn spinney(bench: &Bench, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spinney")).args(arguments).current_dir(bench.repo()).env_clear().envs(bench.environment()).output().unwrap()
 }
 

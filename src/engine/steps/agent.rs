@@ -20,7 +20,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
     let spec = with_model(task, spec)?;
     let place = place::make(task, step).await?;
     let brief = brief(task, step, &spec, prompt, &place)?;
-    let equipment = task.services.equipment(&task.recorder, task.purse.clone());
+    let equipment = task.services.equipment(&task.recorder, task.purse.clone(), &task.pulse);
     let session = task.services.session(task.whose(&task.node), spec, place.clone())?;
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
     let ended = converse(task, step, &place, &brief, &mut worker).await;

@@ -82,6 +82,8 @@ pub(super) struct Checked {
 
 /// Runs checks one after another until one is red.
 pub(super) async fn check(task: &Task, commands: &[String], root: &Path, env: &BTreeMap<String, String>) -> Result<Checked, Trouble> {
+    // A build says nothing for long, and has its own time.
+    let _held = task.pulse.hold();
     for command in commands {
         let output = shell(task, command, (root, root), env).await?;
         match output.exit {
@@ -110,6 +112,7 @@ async fn shell(task: &Task, command: &str, (root, cwd): (&Path, &Path), env: &BT
     let output = task
         .services
         .sandbox
+        .felt(&task.pulse)
         .run(request, &task.cancel)
         .await
         .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", head(command, 200), because(&error)))))?;

@@ -183,7 +183,7 @@ impl AgentResolver<'_> {
 
     async fn converse(&self, node: &NodeId, place: &Workplace, talk: Conversation, conflict: &Conflict) -> Result<String, Trouble> {
         let task = self.task;
-        let equipment = task.services.equipment(&task.recorder, task.purse.clone());
+        let equipment = task.services.equipment(&task.recorder, task.purse.clone(), &task.pulse);
         let session = task.services.session(task.whose(node), self.agent.clone(), place.clone())?;
         let root = place.root.clone();
         let told = conflict.clone();

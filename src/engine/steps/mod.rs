@@ -12,6 +12,7 @@ mod shelf;
 use super::purse::RunPurse;
 use crate::{
     agent::{Trouble, note},
+    clock::Pulse,
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
     journal::{Conversation, NodeState, Recorder, RunState},
     merge::Source,
@@ -70,11 +71,13 @@ pub(super) struct Job {
 pub(super) struct Task {
     job: Job,
     pub(super) services: Arc<Services>,
+    /// Where signs of life are noted.
+    pub(super) pulse: Pulse,
 }
 
 impl Job {
     pub(super) fn with(self, services: &Arc<Services>) -> Task {
-        Task { job: self, services: services.clone() }
+        Task { job: self, services: services.clone(), pulse: Pulse::new(&services.clock) }
     }
 }
 
@@ -92,7 +95,7 @@ pub(super) async fn run(task: Task) -> End {
         return End::Finished(Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", task.node.step)).into());
     };
     let span = trace::step(&task.node, task.state.attempts);
-    let ended = within(&task, step.timeout, do_work(&task, &step)).instrument(span.clone()).await;
+    let ended = within(&task, &step, do_work(&task, &step)).instrument(span.clone()).await;
     note(&span, &ended);
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
@@ -115,16 +118,31 @@ async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
 }
 
 /// Holds work to its time: cancelled at the end of it and awaited, so that nothing of it is left running.
-async fn within<T>(task: &Task, time: Duration, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+async fn within<T>(task: &Task, step: &PlannedStep, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
     let mut work = std::pin::pin!(work);
-    tokio::select! {
-        done = &mut work => done,
-        () = tokio::time::sleep(time) => {
-            task.cancel.cancel();
-            let _ = work.await;
-            Err(Failure::new(FailureKind::Timeout, format!("it was not done after {} seconds", time.as_secs())).hint("raise the step's `timeout`").into())
+    let silent = async {
+        match step.idle_timeout {
+            Some(longest) => task.pulse.silent_for(longest).await,
+            None => std::future::pending().await,
         }
-    }
+    };
+    let failure = tokio::select! {
+        done = &mut work => return done,
+        () = tokio::time::sleep(step.timeout) => {
+            Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(step.timeout))).hint("raise the step's `timeout`")
+        }
+        () = silent => {
+            let longest = step.idle_timeout.unwrap_or_default();
+            Failure::new(FailureKind::Timeout, format!("it showed no sign of life for {}", seconds(longest))).hint("raise its `idle_timeout`")
+        }
+    };
+    task.cancel.cancel();
+    let _ = work.await;
+    Err(failure.into())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} seconds", time.as_secs_f64())
 }
 
 /// Returns the work that a merge step joins, in the order of its `from` and of the items.
@@ -156,7 +174,7 @@ impl Task {
     }
 
     fn whose<'a>(&'a self, node: &'a NodeId) -> Whose<'a> {
-        Whose { node, run: &self.run, cancel: &self.cancel }
+        Whose { node, run: &self.run, cancel: &self.cancel, pulse: &self.pulse }
     }
 
     fn render(&self, what: &str, text: &str) -> Result<String, Trouble> {

@@ -6,7 +6,9 @@ use crate::{
     git::{CaptureError, Captured, CommitMeta, Content, Expected, TreePolicy, Worktree},
     merge,
     plan::{PlannedStep, Work},
-    prompts, trace,
+    prompts,
+    secrets::Secrets,
+    trace,
     workflow::{self, WorkspaceKind},
 };
 use futures_util::FutureExt as _;
@@ -91,10 +93,12 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         };
         task.record(event).await?;
     }
-    if let (Some(view), true) = (&coming, step.cwd.is_some() || !step.workspace.setup.is_empty()) {
+    let of_agent = if let Work::Agent { agent, .. } = &step.work { agent.cwd.as_ref() } else { None };
+    let own_cwd = step.cwd.as_ref().or(of_agent);
+    if let (Some(view), true) = (&coming, own_cwd.is_some() || !step.workspace.setup.is_empty()) {
         view.clone().await?;
     }
-    let cwd = match &step.cwd {
+    let cwd = match own_cwd {
         None => None,
         Some(text) => Some(inside(&root, &task.render("cwd", &text.value)?)?),
     };
@@ -181,8 +185,12 @@ pub(crate) fn slug(node: &NodeId, attempt: u32) -> String {
 
 pub(super) fn environment(task: &Task, step: &PlannedStep) -> Result<BTreeMap<String, String>, Trouble> {
     let mut env = task.services.env.clone();
+    // The one place where a template sees the values of secrets.
+    let secrets = task.services.secrets.values().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+    let scope = task.scope.clone().with("secrets", Value::Object(secrets));
     for (name, text) in &step.env {
-        env.insert(name.clone(), task.render(&format!("env.{name}"), &text.value)?);
+        let value = prompts::render(&text.value, &scope).map_err(|error| Failure::new(FailureKind::Template, format!("`env.{name}`: {error}")))?;
+        env.insert(name.clone(), value);
     }
     Ok(env)
 }
@@ -219,13 +227,24 @@ pub(super) async fn capture(task: &Task, worktree: &Arc<Worktree>, place: &Workp
         Some(globs) => TreePolicy::within(globs).map_err(|error| Failure::of(FailureKind::Template, &error))?,
     };
     let meta = meta(task, author);
-    let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
+    let (workspaces, worktree, secrets) = (task.services.workspaces.clone(), worktree.clone(), task.services.secrets.clone());
     blocking(FailureKind::Environment, move || match workspaces.capture(&worktree, worktree.base(), &policy, &meta) {
-        Ok(captured) => Ok(Ok(captured)),
+        Ok(captured) => Ok(match holding(&secrets, worktree.path(), &captured.paths) {
+            Some(why) => Err(why),
+            None => Ok(captured),
+        }),
         Err(policy @ CaptureError::Policy(_)) => Ok(Err(policy.to_string())),
         Err(CaptureError::Git(error)) => Err(format!("commit the work: {error}")),
     })
     .await
+}
+
+/// Says which changed file holds the value of a secret: work that does is never kept.
+fn holding(secrets: &Secrets, root: &Path, paths: &[String]) -> Option<String> {
+    let inside = |path: &String| secrets.found_in(&std::fs::read(root.join(path)).ok()?).map(str::to_owned);
+    let held = |path: &String| secrets.found_in(path.as_bytes()).map(str::to_owned).or_else(|| inside(path));
+    let (path, name) = paths.iter().filter(|_| !secrets.is_empty()).find_map(|path| Some((path, held(path)?)))?;
+    Some(format!("`{path}` holds the value of the secret `{name}`: take it out, or leave the file to git's ignore rules"))
 }
 
 /// The same work gives the same commit: dated by the beginning of the attempt.

@@ -2,7 +2,7 @@
 use super::{Workplace, shelf::OpenShelf};
 use crate::{
     agent::{Asker, Equipment, Purse, Session},
-    clock::Clock,
+    clock::{Clock, Pulse},
     event::{CommitId, Failure, FailureKind, NodeId, RunStarted},
     git::{Repository, Scope, Workspaces},
     hooks::{Hooks, Permissions, RuleContext},
@@ -10,6 +10,7 @@ use crate::{
     llm::{Model, Sink},
     plan::AgentSpec,
     sandbox::{Confinement, Sandbox, Walls},
+    secrets::Secrets,
     skills::Shelf,
     tools::{Hidden, ShellPolicy, ToolContext, Toolbox},
     workflow::Access,
@@ -51,6 +52,8 @@ pub struct Services {
     pub sandbox: Sandbox,
     /// The environment of commands, clean of keys.
     pub env: BTreeMap<String, String>,
+    /// Values that only the processes of a step get that asks for them.
+    pub secrets: Secrets,
     /// How commands are walled in; absent where they are not.
     pub walls: Option<Walls>,
     /// Whether an agent's shell may do anything without asking.
@@ -73,10 +76,11 @@ pub(crate) struct Whose<'a> {
     pub(crate) node: &'a NodeId,
     pub(crate) run: &'a RunStarted,
     pub(crate) cancel: &'a CancellationToken,
+    pub(crate) pulse: &'a Pulse,
 }
 
 impl Services {
-    pub(crate) fn equipment(&self, recorder: &Recorder, purse: Arc<dyn Purse>) -> Equipment {
+    pub(crate) fn equipment(&self, recorder: &Recorder, purse: Arc<dyn Purse>, pulse: &Pulse) -> Equipment {
         Equipment {
             model: self.model.clone(),
             toolbox: self.toolbox.clone(),
@@ -88,14 +92,16 @@ impl Services {
             recorder: recorder.clone(),
             sink: self.sink.clone(),
             workspaces: self.workspaces.clone(),
-            sandbox: self.sandbox.clone(),
+            sandbox: self.sandbox.felt(pulse),
             env: self.env.clone(),
+            secrets: self.secrets.clone(),
+            pulse: pulse.clone(),
         }
     }
 
     /// Makes what is one agent's own. A scope that does not compile was refused when the workplace was made.
     pub(crate) fn session(&self, whose: Whose<'_>, spec: Arc<AgentSpec>, place: Workplace) -> Result<Session, Failure> {
-        let Whose { node, run, cancel } = whose;
+        let Whose { node, run, cancel, pulse } = whose;
         let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
         let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
         let reads = spec.skills.iter().filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok()).collect();
@@ -110,11 +116,12 @@ impl Services {
                 access: spec.access,
                 cancel: cancel.child_token(),
                 reads,
-                shell: Arc::new(ShellPolicy::new(self.sandbox.clone(), self.confinement(&place.root, spec.access), place.env)),
+                shell: Arc::new(ShellPolicy::new(self.sandbox.felt(pulse), self.confinement(&place.root, spec.access), place.env)),
                 scope: scope.map(Arc::new),
                 hidden,
                 skills: Arc::new(skills),
                 seen: Arc::default(),
+                secrets: self.secrets.clone(),
                 root: place.root,
             },
             spec,
