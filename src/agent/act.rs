@@ -6,10 +6,10 @@ use super::{
 };
 use crate::{
     clock::millis,
-    event::{BlobId, CommitId, Event, Failure, FailureKind, FileBefore, Recovery, because},
-    journal::{BlobError, Call, Started},
+    event::{BlobId, CommitId, Event, Failure, FailureKind, FileBefore, Form, Recovery, because},
+    journal::{BlobError, Call, PERSON, Started},
     message::{Block, Message, Raw, Reply, ToolCall, ToolResult, View},
-    tools::{self, Effect, ToolError, ToolOutput},
+    tools::{self, Asks, Effect, ToolError, ToolOutput},
     trace,
 };
 use futures_util::future::join_all;
@@ -81,6 +81,9 @@ impl Agent<'_> {
         match self.gate(&call.call).await? {
             Gate::Refuse { text, verdict } => self.refuse(&call.call, &text, verdict).await,
             Gate::Pass(passed) => {
+                if let Some(asks) = self.equipment.toolbox.get(&call.call.name).and_then(|tool| tool.asks(&passed.input)) {
+                    return self.ask_person(&call.call, asks, passed).await;
+                }
                 let effect = self.recoverable(self.effect(&call.call.name, &passed.input));
                 lanes.wait_as(at, &effect).await;
                 let recovery = self.recovery(&effect).await?;
@@ -95,6 +98,27 @@ impl Agent<'_> {
                 Ok(events)
             }
         }
+    }
+
+    /// Answers a call that is a question to a person, once they have answered it.
+    async fn ask_person(&self, call: &ToolCall, asks: Asks, passed: Passed) -> Result<Vec<Event>, Trouble> {
+        let name = format!("{}{PERSON}", call.id);
+        let Some(answer) = self.talk.question(&name).and_then(|question| question.answer.clone()) else {
+            let form = Form { open: true, choices: asks.choices, ..Form::default() };
+            return Err(self.park(&name, &asks.question, form).await);
+        };
+        let text = format!("{} answers: {}", answer.by, answer.note.unwrap_or_else(|| if answer.allowed { "yes" } else { "no" }.to_owned()));
+        let event = Event::ToolFinished {
+            node: self.session.node.clone(),
+            result: ToolResult::new(&call.id, text, false),
+            tool: call.name.clone(),
+            verdict: passed.verdict,
+            context: passed.context,
+            output: None,
+            took_ms: 0,
+        };
+        self.equipment.recorder.record(event.clone()).await?;
+        Ok(vec![event])
     }
 
     async fn refuse(&self, call: &ToolCall, text: &str, verdict: &str) -> Result<Vec<Event>, Trouble> {

@@ -3,10 +3,10 @@
 //! schema -> hooks before -> schema again if rewritten -> permission rules -> the agent's mode -> scope -> (execution) ->
 //! hooks after. There is no other way to run a tool. A "no" of a hook or a deny rule is final; an allow of a hook does not
 //! undo an ask or deny rule.
-use super::{Agent, Answer, Trouble};
+use super::{Agent, Trouble};
 use crate::{
     clock::millis,
-    event::{Event, Failure, FailureKind},
+    event::{Event, Failure, FailureKind, Form},
     hooks::{self, Answered, Ask, Decision, HookRunner, RuleContext, RuleVerdict, Verdict},
     message::ToolCall,
     tools::{Effect, ToolOutput},
@@ -65,6 +65,9 @@ impl Agent<'_> {
     /// # Errors
     /// `Trouble` where a hook ends the agent or nobody is there to answer.
     pub(super) async fn gate(&self, call: &ToolCall) -> Result<Gate, Trouble> {
+        if let Some(gate) = self.settled(call) {
+            return Ok(gate);
+        }
         if let Some(gate) = self.malformed(call, &call.input) {
             return Ok(gate);
         }
@@ -73,7 +76,10 @@ impl Agent<'_> {
         let asked_by_hook = match decision.verdict {
             Verdict::Deny { reason } => return Ok(refuse(reason, "denied by a hook")),
             Verdict::Stop { reason } => return Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
-            Verdict::Park => return Err(self.park(call, "a hook wants this call to wait").await),
+            Verdict::Park => {
+                let form = Form { input: decision.input, context: decision.context, ..Form::default() };
+                return Err(self.park(&call.id, &shown(call, &call.input, "a hook wants this call to wait"), form).await);
+            }
             Verdict::Ask { question } => Some(question),
             Verdict::Allow | Verdict::Undecided => None,
         };
@@ -84,7 +90,7 @@ impl Agent<'_> {
         }
         let effect = self.effect(&call.name, &input);
         let question = match self.rule(call, &input) {
-            RuleVerdict::Deny { rule } => return Ok(refuse(format!("the permission rule `{rule}` forbids this call. Find another way."), "denied by a rule")),
+            RuleVerdict::Deny { rule } => return Ok(forbidden(&rule)),
             RuleVerdict::Ask { reason } => Some(reason),
             RuleVerdict::Allow { .. } if asked_by_hook.is_none() => None,
             RuleVerdict::Allow { .. } => asked_by_hook,
@@ -98,14 +104,37 @@ impl Agent<'_> {
         if let Some(reason) = self.out_of_scope(&effect) {
             return Ok(refuse(reason, "denied by its scope"));
         }
-        let verdict = match question {
-            None => "allowed".to_owned(),
-            Some(question) => match self.question(call, &input, &question).await? {
-                Ok(by) => format!("allowed by {by}"),
-                Err(by) => return Ok(refuse(format!("this call was refused by {by}. Find another way."), "denied by a person")),
-            },
-        };
-        Ok(Gate::Pass(Passed { input, rewritten, context: decision.context, verdict }))
+        match question {
+            None => Ok(Gate::Pass(Passed { input, rewritten, context: decision.context, verdict: "allowed".to_owned() })),
+            Some(why) => {
+                let asked = shown(call, &input, &why);
+                Err(self.park(&call.id, &asked, Form { input: rewritten.then_some(input), context: decision.context, ..Form::default() }).await)
+            }
+        }
+    }
+
+    /// Judges a call that a person was asked about and has answered: for the input they were shown. Hooks had their say
+    /// before they were asked; what rules and the scope forbid by now stays forbidden.
+    fn settled(&self, call: &ToolCall) -> Option<Gate> {
+        let question = self.talk.question(&call.id)?;
+        let answer = question.answer.as_ref()?;
+        let note = answer.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+        if !answer.allowed {
+            return Some(refuse(format!("this call was refused by {}{note}. Find another way.", answer.by), "denied by a person"));
+        }
+        let (rewritten, input) = (question.form.input.is_some(), question.form.input.clone().unwrap_or_else(|| call.input.clone()));
+        if let Some(gate) = self.malformed(call, &input) {
+            return Some(gate);
+        }
+        if let RuleVerdict::Deny { rule } = self.rule(call, &input) {
+            return Some(forbidden(&rule));
+        }
+        if let Some(reason) = self.out_of_scope(&self.effect(&call.name, &input)) {
+            return Some(refuse(reason, "denied by its scope"));
+        }
+        let mut context = question.form.context.clone();
+        context.extend(answer.note.as_ref().map(|note| format!("{} allowed this call and says: {note}", answer.by)));
+        Some(Gate::Pass(Passed { input, rewritten, context, verdict: format!("allowed by {}", answer.by) }))
     }
 
     /// Refuses what no tool could run.
@@ -150,27 +179,12 @@ impl Agent<'_> {
         effect.outside(scope)
     }
 
-    /// Asks a person: `Ok` with who allowed it, `Err` with who did not.
-    async fn question(&self, call: &ToolCall, input: &Value, why: &str) -> Result<Result<String, String>, Trouble> {
-        let shown: String = input.to_string().chars().take(400).collect();
-        let question = format!("{} {shown} ({why})", call.name);
-        let held = self.equipment.pulse.hold();
-        let answer = self.equipment.asker.ask(&self.session.node, &question).await;
-        drop(held);
-        let (allowed, by) = match answer {
-            Answer::Nobody => return Err(self.park(call, &question).await),
-            Answer::Allowed { by } => (true, by),
-            Answer::Denied { by } => (false, by),
-        };
-        let (node, id) = (self.session.node.clone(), call.id.clone());
-        self.equipment.recorder.record(Event::QuestionAsked { node: node.clone(), call: id.clone(), question }).await?;
-        self.equipment.recorder.record(Event::QuestionAnswered { node, call: id, allowed, by: by.clone() }).await?;
-        Ok(if allowed { Ok(by) } else { Err(by) })
-    }
-
-    /// Leaves a call waiting, durably.
-    async fn park(&self, call: &ToolCall, question: &str) -> Trouble {
-        let event = Event::QuestionAsked { node: self.session.node.clone(), call: call.id.clone(), question: question.to_owned() };
+    /// Leaves a question waiting, durably. One that waits already waits on.
+    pub(super) async fn park(&self, name: &str, question: &str, form: Form) -> Trouble {
+        if self.talk.open_questions().any(|open| open.call == name && open.text == question) {
+            return Trouble::Parked;
+        }
+        let event = Event::QuestionAsked { node: self.session.node.clone(), call: name.to_owned(), question: question.to_owned(), form };
         match self.equipment.recorder.record(event).await {
             Ok(()) => Trouble::Parked,
             Err(closed) => closed.into(),
@@ -274,6 +288,16 @@ enum Mode {
     Allow,
     Ask(String),
     Deny(String),
+}
+
+fn forbidden(rule: &str) -> Gate {
+    refuse(format!("the permission rule `{rule}` forbids this call. Find another way."), "denied by a rule")
+}
+
+/// Writes a call as a person is asked about it.
+fn shown(call: &ToolCall, input: &Value, why: &str) -> String {
+    let input: String = input.to_string().chars().take(400).collect();
+    format!("{} {input} ({why})", call.name)
 }
 
 fn refuse(text: impl Into<String>, verdict: &'static str) -> Gate {

@@ -24,7 +24,6 @@ use crate::{
     tools::{ToolContext, Toolbox},
     trace,
 };
-use async_trait::async_trait;
 use futures_util::future::{BoxFuture, Shared};
 pub use guard::{Purse, out_of_budget};
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
@@ -45,8 +44,8 @@ pub struct Equipment {
     pub hooks: Arc<Hooks>,
     /// The run's account.
     pub purse: Arc<dyn Purse>,
-    /// Who answers questions.
-    pub asker: Arc<dyn Asker>,
+    /// What people have to say to it.
+    pub words: Arc<dyn Words>,
     /// Where whole outputs go.
     pub blobs: Arc<Blobs>,
     /// Time.
@@ -126,28 +125,10 @@ pub struct Session {
 /// Files on their way to a workspace; can be awaited by many, and goes on only while somebody does.
 pub type Coming = Shared<BoxFuture<'static, Result<(), Failure>>>;
 
-/// Who answers the questions of rules and hooks.
-#[async_trait]
-pub trait Asker: Send + Sync {
-    /// Asks a person, or whoever stands for one.
-    async fn ask(&self, node: &NodeId, question: &str) -> Answer;
-}
-
-/// An answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Yes.
-    Allowed {
-        /// Whose.
-        by: String,
-    },
-    /// No.
-    Denied {
-        /// Whose.
-        by: String,
-    },
-    /// Nobody is there: the step waits.
-    Nobody,
+/// The words that people have for agents.
+pub trait Words: Send + Sync {
+    /// Returns the word at this place, from 0, of all that there are for a node so far.
+    fn word(&self, node: &NodeId, place: usize) -> Option<String>;
 }
 
 /// Why a session ended without an end of turn.
@@ -239,7 +220,14 @@ impl<'a> Agent<'a> {
     async fn converse(&mut self, brief: &Brief) -> Result<String, Trouble> {
         loop {
             self.go_on()?;
-            match self.talk.next() {
+            let next = self.talk.next();
+            if matches!(next, Next::Ask | Next::End(Ending::Done { .. }))
+                && let Some(word) = self.equipment.words.word(&self.session.node, self.talk.told())
+            {
+                self.tell(&word, Why::Told).await?;
+                continue;
+            }
+            match next {
                 Next::Brief => self.record(Event::AgentBriefed { node: self.session.node.clone(), brief: brief.clone() }).await?,
                 Next::Ask => self.ask().await?,
                 Next::Act => self.act().await?,
@@ -252,7 +240,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Says something to the agent that has ended its turn.
+    /// Says something to the agent, whose turn it is not.
     ///
     /// # Errors
     /// `Trouble::Interrupted` where the run is over.

@@ -40,6 +40,16 @@ pub(super) enum Command {
     Runs(Runs),
     /// Show what a run did: its steps, or one step turn by turn
     Show(Show),
+    /// Watch a run that is carried out elsewhere; ctrl-c stops watching, not the run
+    Watch(Watch),
+    /// Say yes to what a run asks
+    Approve(Approve),
+    /// Say no to what a run asks
+    Reject(Approve),
+    /// Answer what a run asks, by its name or by a token
+    Answer(Answer),
+    /// Say something to an agent; it hears it at its next turn
+    Tell(Tell),
     /// Show what a run changed
     Diff(Diff),
     /// Bring a run's result onto the branch that is checked out
@@ -120,6 +130,76 @@ pub(super) enum OnAsk {
     Deny,
     /// Yes
     Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// Print the records as one line of JSON each
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Begin at this record
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(super) from: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: spinney approve feature-k3m9x2 --note \"looks right\"")]
+pub(super) struct Approve {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// The step that asks; absent: the only one that does
+    pub(super) step: Option<String>,
+    /// What you have to say besides
+    #[arg(long, value_name = "TEXT")]
+    pub(super) note: Option<String>,
+    #[command(flatten)]
+    pub(super) then: Then,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples: spinney answer feature-k3m9x2 orchestrator \"split it\"\n          spinney answer --token TOKEN yes")]
+pub(super) struct Answer {
+    /// The run, the step that asks unless only one does, and yes, no or a text
+    #[arg(value_name = "RUN [STEP] ANSWER", num_args = 1..=3, required = true)]
+    pub(super) words: Vec<String>,
+    /// A token that a hook was given, in place of run and step
+    #[arg(long, value_name = "TOKEN")]
+    pub(super) token: Option<String>,
+    /// What you have to say besides
+    #[arg(long, value_name = "TEXT")]
+    pub(super) note: Option<String>,
+    #[command(flatten)]
+    pub(super) then: Then,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Tell {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// The agent's step, or an item as step/key
+    pub(super) step: String,
+    /// What it is to hear
+    pub(super) text: String,
+    #[command(flatten)]
+    pub(super) then: Then,
+}
+
+/// Whose word it is, and what happens where no process has the run.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Then {
+    /// Whose word it is; absent: the user's
+    #[arg(long, value_name = "NAME")]
+    pub(super) by: Option<String>,
+    /// Only write it down: do not go on with a run that nobody carries out
+    #[arg(long)]
+    pub(super) no_resume: bool,
+    /// Go on although the workflow, a prompt, a skill or a hook has changed since
+    #[arg(long)]
+    pub(super) accept_changes: bool,
+    #[command(flatten)]
+    pub(super) how: How,
 }
 
 #[derive(Debug, Args)]

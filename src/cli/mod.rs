@@ -2,6 +2,7 @@
 //!
 //! The environment is read here and nowhere else. What a command finds out is the library's business; what it says goes
 //! through [`Context`], so that a test reads it as a person would.
+mod answer;
 mod args;
 mod context;
 mod demo;
@@ -21,6 +22,7 @@ mod show;
 mod terminal;
 mod trust;
 mod validate;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -55,6 +57,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::List(args) => list::run(&args, &mut context),
         Command::Runs(args) => runs::run(&args, &mut context),
         Command::Show(args) => show::run(&args, &mut context),
+        Command::Watch(args) => watch::run(&args, &mut context),
+        Command::Approve(args) => answer::approve(&args, &mut context),
+        Command::Reject(args) => answer::reject(&args, &mut context),
+        Command::Answer(args) => answer::answer(&args, &mut context),
+        Command::Tell(args) => answer::tell(&args, &mut context),
         Command::Diff(args) => diff::run(&args, &mut context),
         Command::Land(args) => land::run(&args, &mut context),
         Command::Trust(args) => trust::run(&args, &mut context),

@@ -10,7 +10,7 @@ use super::screen::Tone;
 use crate::{
     clock::Timestamp,
     event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, StepId},
-    journal::{Branch, LeaseError, Spent, Workspace},
+    journal::{Branch, Conversation, LeaseError, Question, Spent, Workspace},
     message::Reply,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,11 @@ pub(super) struct Node {
     pub(super) workspace: Option<Workspace>,
     pub(super) captured: Option<(CommitId, Vec<String>)>,
     pub(super) merged: Vec<MergeProgress>,
-    pub(super) question: Option<String>,
+    /// Nothing but the questions of it are kept.
+    pub(super) asks: Conversation,
+    pub(super) words: usize,
+    /// Whether an agent works there.
+    pub(super) is_agent: bool,
     pub(super) retry: Option<Failure>,
     pub(super) outcome: Option<Outcome>,
 }
@@ -117,7 +121,7 @@ impl Report {
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
             (None, Some(LeaseError::Held { pid, .. })) => Standing::Running(Some(*pid)),
             (None, Some(LeaseError::HeldByUnknown { .. } | LeaseError::Io { .. })) => Standing::Running(None),
-            (None, None) if self.nodes.values().any(|node| node.question.is_some()) => Standing::Parked,
+            (None, None) if self.nodes.values().any(Node::is_asking) => Standing::Parked,
             (None, None) => Standing::Interrupted,
         }
     }
@@ -138,6 +142,11 @@ impl Report {
             (watches, places.get(&id.step), id.item.is_some(), owners.get(&id.owner()), id.helper.is_some(), *at)
         });
         sorted.into_iter().filter_map(|(_, id)| Some((id, self.nodes.get(id)?))).collect()
+    }
+
+    /// Returns the questions that wait for a person, in the order of the nodes.
+    pub(super) fn questions(&self) -> Vec<(&NodeId, &Question)> {
+        self.nodes().into_iter().flat_map(|(id, node)| node.questions().map(move |question| (id, question))).filter(|_| self.outcome.is_none()).collect()
     }
 
     /// Returns how many steps have ended, and how many are spoken of. The orchestrator is no step.
@@ -221,6 +230,7 @@ impl Report {
             | Event::MergeAdvanced { node, .. }
             | Event::QuestionAsked { node, .. }
             | Event::QuestionAnswered { node, .. }
+            | Event::Told { node, .. }
             | Event::RetryScheduled { node, .. }
             | Event::TimerFired { node }
             | Event::StepFinished { node, .. } => self.touch(node, record.at).fold(record),
@@ -243,6 +253,15 @@ impl Node {
         self.began.map(|began| self.last.since(began))
     }
 
+    /// Returns the questions that it waits with.
+    pub(super) fn questions(&self) -> impl Iterator<Item = &Question> {
+        self.asks.open_questions().filter(|_| self.outcome.is_none())
+    }
+
+    fn is_asking(&self) -> bool {
+        self.questions().next().is_some()
+    }
+
     /// Returns the commit of its work.
     pub(super) fn commit(&self) -> Option<&CommitId> {
         let of_outcome = self.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.as_ref());
@@ -257,30 +276,32 @@ impl Node {
         match &record.event {
             Event::StepStarted { attempt, .. } => {
                 let (attempts, began, last, spent) = (*attempt, self.began, self.last, self.spent);
-                *self = Node { attempts, began, last, spent, ..Node::default() };
+                *self = Node { attempts, began, last, spent, words: self.words, ..Node::default() };
             }
             Event::WorkspaceMade { base, isolation, path, .. } => {
                 self.workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
             }
             Event::ModelReplied { reply, .. } => self.spent += spent_by(reply),
-            Event::ToolFinished { .. } => self.spent.calls += 1,
+            Event::ToolFinished { .. } => {
+                self.spent.calls += 1;
+                self.asks.apply(&record.event);
+            }
             Event::WorkCaptured { commit, paths, .. } => self.captured = Some((commit.clone(), paths.clone())),
             Event::MergeAdvanced { progress, .. } => self.merged.push(progress.clone()),
-            Event::QuestionAsked { question, .. } => self.question = Some(question.clone()),
-            Event::QuestionAnswered { .. } => self.question = None,
+            Event::QuestionAsked { .. } | Event::QuestionAnswered { .. } => self.asks.apply(&record.event),
+            Event::Told { .. } => self.words += 1,
+            Event::AgentBriefed { .. } => self.is_agent = true,
             Event::RetryScheduled { failure, .. } => {
                 self.retry = Some(failure.clone());
                 self.outcome = None;
             }
             Event::StepFinished { outcome, .. } => {
                 self.outcome = Some(outcome.clone());
-                self.question = None;
                 self.retry = None;
             }
             Event::TimerFired { .. }
             | Event::ConditionEvaluated { .. }
             | Event::FrameOpened { .. }
-            | Event::AgentBriefed { .. }
             | Event::MessageAdded { .. }
             | Event::ToolStarted { .. }
             | Event::HookRan { .. }

@@ -2,7 +2,7 @@
 use super::{
     Context, Failed,
     args::{How, OnAsk, Resume, Run},
-    report::{json_text, line, pick, plain},
+    report::{Report, json_text, line, pick, plain},
     screen::{self, Screen},
     terminal::{self, Terminal},
 };
@@ -323,9 +323,9 @@ fn end(ended: &Ended, run: &RunId, dir: &RunDir, plan: &Arc<Plan>, color: bool) 
         Ended::Parked(questions) => {
             let asked = |(node, question): &(NodeId, String)| format!("  {}: {}\n", plain(&node.to_string()), line(question, 300));
             let asked: String = questions.iter().map(asked).collect();
-            format!(
-                "\nRun {run} waits for a person:\n{asked}Answer at a terminal with `spinney resume {run}`, or decide for all with `spinney resume {run} --on-ask allow`, or `deny`.\n"
-            )
+            let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+            let how = super::show::how_to_answer(&Report::of(&records), &run.0);
+            format!("\nRun {run} waits for a person:\n{asked}{how}`spinney show {run}` shows what is asked about; `spinney resume {run}` asks at a terminal.\n")
         }
         Ended::Interrupted => format!("\nRun {run} was interrupted. Nothing is lost: `spinney resume {run}` goes on.\n"),
     })

@@ -62,7 +62,11 @@ impl Screen {
             }
             Event::MergeAdvanced { node, progress } => Some(merge(node, progress)),
             Event::QuestionAsked { node, question, .. } => of(node, format!("asks: {question}"), Tone::Warn),
-            Event::QuestionAnswered { node, allowed, by, .. } => of(node, format!("{} by {by}", if *allowed { "allowed" } else { "refused" }), Tone::Plain),
+            Event::QuestionAnswered { node, allowed, by, note, .. } => {
+                let note = note.as_ref().map(|note| format!(": {}", line(note, 110))).unwrap_or_default();
+                of(node, format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain)
+            }
+            Event::Told { node, text, by, .. } => of(node, format!("told by {by}: {}", line(text, 110)), Tone::Plain),
             Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
             Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", reasons.join(", ").replace('_', " ")), Tone::Dim),
             Event::OrchestratorRested { node, text, failure } => match failure {
@@ -325,7 +329,12 @@ mod tests {
     #[test]
     fn nothing_that_a_run_says_acts_on_the_terminal() {
         let node = NodeId::item(&"work".into(), "a\u{1b}[2J\u{202e}b");
-        let asked = Event::QuestionAsked { node: node.clone(), call: "c".to_owned(), question: "really?\r\u{7}\u{2066}".to_owned() };
+        let asked = Event::QuestionAsked {
+            node: node.clone(),
+            call: "c".to_owned(),
+            question: "really?\r\u{7}\u{2066}".to_owned(),
+            form: crate::event::Form::default(),
+        };
         for event in [Event::StepStarted { node, attempt: 1 }, asked] {
             let line = Screen::new(false).line(&Record { seq: 0, at: Timestamp(0), event }).unwrap();
             assert!(!line.chars().any(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2066}')), "{line:?}");

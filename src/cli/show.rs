@@ -4,7 +4,7 @@ mod session;
 use super::{
     args,
     context::{Context, Failed},
-    report::{Cell, FoundRun, Node, Report, Standing, Table, WIDTH, block, duration, indent, json_text, line, load_run, put},
+    report::{Cell, FoundRun, Node, Report, Standing, Table, WIDTH, block, duration, indent, json_text, line, load_run, plain, put},
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
@@ -58,6 +58,7 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
     }
     text.push_str(&nodes(report, color));
     text.push_str(&reasons(report, color));
+    text.push_str(&how_to_answer(report, &report.run()));
     text.push_str(&merges(report, color));
     text.push_str(&worktrees(report, is_there, color));
     if let Some(words) = &report.last_words {
@@ -155,7 +156,7 @@ fn state(id: &NodeId, node: &Node) -> (&'static str, Tone) {
         Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
         Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
         Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
-        None if node.question.is_some() => ("asks", Tone::Warn),
+        None if node.questions().next().is_some() => ("asks", Tone::Warn),
         None if node.retry.is_some() => ("waits to retry", Tone::Warn),
         None if id.helper.is_some() || node.began.is_none() => ("", Tone::Plain),
         None if node.attempts == 0 => ("", Tone::Plain),
@@ -179,13 +180,39 @@ fn reasons(report: &Report, color: bool) -> String {
             }
             Some(Outcome::Succeeded(_)) => {}
             None => {
-                if let Some(question) = &node.question {
-                    let _ = write!(text, "\n{name} asks\n{}", indent(block(question).trim_end(), 2));
+                for question in node.questions() {
+                    let _ = write!(text, "\n{name} asks\n{}", indent(block(&question.text).trim_end(), 2));
+                    if !question.form.choices.is_empty() {
+                        let _ = write!(text, "  one of: {}\n", line(&question.form.choices.join(", "), 200));
+                    }
+                    if let Some(shown) = &question.form.shown {
+                        let _ = write!(text, "\n{}", indent(block(shown).trim_end(), 4));
+                    }
                 }
                 if let Some(failure) = &node.retry {
                     let _ = write!(text, "\n{name} will be tried again, since it failed\n{}", indent(&ending(&failure_text(failure)), 2));
                 }
             }
+        }
+    }
+    text
+}
+
+/// Says by which command each question of a run is answered; empty where nothing waits for a person.
+pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
+    let open = report.questions();
+    if open.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nAnswer with\n".to_owned();
+    for (id, question) in &open {
+        let of = if open.len() == 1 { String::new() } else { format!(" {}", shell_words::quote(&plain(&id.to_string()))) };
+        let _ = match question.form.open {
+            false => writeln!(text, "  spinney approve {run}{of}    # or: spinney reject {run}{of} --note WHY"),
+            true => writeln!(text, "  spinney answer {run}{of} TEXT"),
+        };
+        if let Some(deadline) = question.form.deadline {
+            let _ = writeln!(text, "    before {}; then it counts as {}", deadline.at, if deadline.allows { "approved" } else { "rejected" });
         }
     }
     text

@@ -1,14 +1,16 @@
 //! The person at the terminal: answers, and signals.
 use super::{
     args::OnAsk,
-    report::{line, plain},
+    report::{block, line, plain},
 };
 use crate::{
-    agent::{Answer, Asker},
+    engine::Asker,
     event::NodeId,
+    journal::{Answered, Question},
     tasks,
 };
 use async_trait::async_trait;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use std::{
     cell::Cell,
     io::{self, Write},
@@ -20,37 +22,66 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Terminal {
     on_ask: OnAsk,
     present: bool,
-    one_at_a_time: Mutex<()>,
+    /// The line that somebody is about to type: one at a time, and it outlives a question that another answers first.
+    line: Mutex<Option<Typed>>,
 }
+
+type Typed = BoxFuture<'static, Option<String>>;
 
 impl Terminal {
     /// `present` says whether somebody is at the terminal.
     pub(super) fn new(on_ask: OnAsk, present: bool) -> Terminal {
-        Terminal { on_ask, present, one_at_a_time: Mutex::new(()) }
+        Terminal { on_ask, present, line: Mutex::new(None) }
     }
 }
 
 #[async_trait]
 impl Asker for Terminal {
-    async fn ask(&self, node: &NodeId, question: &str) -> Answer {
+    async fn ask(&self, node: &NodeId, question: &Question) -> Option<Answered> {
+        let by_option = |by: &str, allowed: bool| Some(Answered { allowed, by: by.to_owned(), note: None });
         match self.on_ask {
-            OnAsk::Allow => return Answer::Allowed { by: "--on-ask allow".to_owned() },
-            OnAsk::Deny => return Answer::Denied { by: "--on-ask deny".to_owned() },
-            OnAsk::Park if !self.present => return Answer::Nobody,
-            OnAsk::Park => {}
+            // What asks for text cannot be answered beforehand.
+            OnAsk::Allow if !question.form.open => return by_option("--on-ask allow", true),
+            OnAsk::Deny if !question.form.open => return by_option("--on-ask deny", false),
+            OnAsk::Allow | OnAsk::Deny | OnAsk::Park if !self.present => return None,
+            OnAsk::Allow | OnAsk::Deny | OnAsk::Park => {}
         }
-        let _turn = self.one_at_a_time.lock().await;
-        let prompt = format!("{} asks: {}\nAllow it? [y/N] ", plain(&node.to_string()), line(question, 500));
-        let said = tasks::blocking(move || {
-            io::stderr().write_all(prompt.as_bytes())?;
-            let mut line = String::new();
-            io::stdin().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
-        });
-        match said.await {
-            Ok(Ok(Some(line))) if matches!(line.trim(), "y" | "Y" | "yes") => Answer::Allowed { by: "the terminal".to_owned() },
-            Ok(Ok(Some(_))) => Answer::Denied { by: "the terminal".to_owned() },
-            Ok(Ok(None) | Err(_)) | Err(_) => Answer::Nobody,
+        let mut line = self.line.lock().await;
+        // What was typed before this question stood there is not its answer.
+        if let Some(early) = line.as_mut().and_then(|typed| typed.now_or_never()) {
+            *line = None;
+            early?;
         }
+        let prompt = prompt(node, question);
+        let _ = io::stderr().write_all(prompt.as_bytes());
+        let said = line.get_or_insert_with(|| read_line().boxed()).await;
+        *line = None;
+        let said = said?;
+        let said = said.trim();
+        if question.form.open {
+            let fits = !said.is_empty() && (question.form.choices.is_empty() || question.form.choices.iter().any(|choice| choice == said));
+            return fits.then(|| Answered { allowed: true, by: "the terminal".to_owned(), note: Some(said.to_owned()) });
+        }
+        by_option("the terminal", matches!(said, "y" | "Y" | "yes"))
+    }
+}
+
+async fn read_line() -> Option<String> {
+    let read = tasks::blocking(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
+    });
+    read.await.ok()?.ok()?
+}
+
+fn prompt(node: &NodeId, question: &Question) -> String {
+    let form = &question.form;
+    let shown = form.shown.as_ref().map(|shown| format!("{}\n", block(shown).trim_end())).unwrap_or_default();
+    let asks = format!("{shown}{} asks: {}\n", plain(&node.to_string()), line(&question.text, 500));
+    match (form.open, form.choices.is_empty()) {
+        (false, _) => format!("{asks}{} [y/N] ", if shown.is_empty() { "Allow it?" } else { "Approve it?" }),
+        (true, true) => format!("{asks}Your answer: "),
+        (true, false) => format!("{asks}Your answer ({}): ", line(&form.choices.join(", "), 300)),
     }
 }
 

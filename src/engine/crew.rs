@@ -31,6 +31,11 @@ pub(super) trait Crew: Send + Sync {
     /// Returns the time that the run goes by.
     fn clock(&self) -> &Clock;
 
+    /// Returns what the steps share, whose people the run may ask; a stub asks nobody.
+    fn services(&self) -> Option<&Arc<Services>> {
+        None
+    }
+
     /// Begins a node's work; it is done by the future.
     fn work(&self, job: Job) -> Working;
 
@@ -59,6 +64,10 @@ pub(super) struct Hands(pub(super) Arc<Services>);
 impl Crew for Hands {
     fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    fn services(&self) -> Option<&Arc<Services>> {
+        Some(&self.0)
     }
 
     fn work(&self, job: Job) -> Working {

@@ -3,12 +3,15 @@
 //! There is one writer and one thread: reports of many workers are appended in one transaction, then acknowledged, shown
 //! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
 //! loop runs a fresh and a resumed run.
+mod carry;
 mod close;
 mod crew;
 mod decide;
 mod digest;
 mod fan;
 mod frames;
+mod inbox;
+mod people;
 mod powers;
 mod preview;
 mod project;
@@ -20,10 +23,14 @@ mod simulate;
 mod steps;
 mod stub;
 mod tips;
+mod token;
 
 pub use decide::{Command, Live, decide};
+pub use inbox::{Inbox, InboxError, Letter, Says};
+pub use people::{Asker, Spoken};
 pub use preview::{AgentPreview, Cost, ItemsPreview, LimitsShown, Preview, StepPreview};
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use run::{Ended, EngineError, run};
 pub use simulate::{Leg, SimulateError, Simulated, simulate};
 pub use steps::Services;
+pub use token::{Claim, Tokens};

@@ -2,9 +2,8 @@
 //!
 //! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
 //! so that `cli` only turns words into these calls.
-use super::{Services, secrets};
+use super::{Asker, Services, inbox::Inbox, secrets, token::Tokens};
 use crate::{
-    agent::Asker,
     clock::Clock,
     event::{BlobId, Event, Record, RunId, RunStarted},
     git::{GitError, Isolation, Repository, Workspaces},
@@ -389,6 +388,9 @@ impl Project {
             hooks: self.hooks.clone(),
             shelf: self.shelf.clone(),
             asker: options.asker,
+            inbox: Inbox::of(dir.path()),
+            tokens: Tokens::new(dir.path(), &self.settings.cache),
+            words: Arc::default(),
             sink: options.sink,
             clock: options.clock,
             repo,

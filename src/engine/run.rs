@@ -4,6 +4,7 @@ use super::{
     crew::{Crew, Hands, Waits, Working},
     decide::{Command, Live, decide},
     digest, fan, frames,
+    people::{self, Heard, People},
     powers::{self, Petition},
     purse::RunPurse,
     scope,
@@ -76,6 +77,7 @@ pub(super) async fn drive<S: Store>(
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
     let purse = Arc::new(RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone()));
+    let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
     let mut engine = Engine {
         plan,
         journal,
@@ -90,6 +92,7 @@ pub(super) async fn drive<S: Store>(
         stopped: HashMap::new(),
         expired: false,
         tips: Tips::default(),
+        people,
         observe,
     };
     engine.run(reports, petitions).await
@@ -117,11 +120,13 @@ struct Engine<'a, S> {
     /// Whether the run's time is over and what was under way is being cancelled.
     expired: bool,
     tips: Tips,
+    people: People,
     observe: &'a mut (dyn FnMut(&Record) + Send),
 }
 
 impl<S: Store> Engine<'_, S> {
     async fn run(&mut self, mut reports: mpsc::Receiver<Report>, mut petitions: mpsc::Receiver<Petition>) -> Result<Ended, EngineError> {
+        self.letters()?;
         loop {
             self.advance()?;
             if let Some(ended) = self.ended()? {
@@ -132,10 +137,12 @@ impl<S: Store> Engine<'_, S> {
             let clock = self.crew.clock().clone();
             let over = self.journal.state().limit().is_some() || self.live.stopping || self.live.closing;
             let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.purse.time_left()) });
+            let deadline = people::deadline(self.journal.state());
             tokio::select! {
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
                 Some((node, end)) = self.workers.next() => self.worker_ended(&node, end)?,
                 Some(petition) = petitions.recv() => self.petitioned(petition)?,
+                heard = self.people.hear(deadline), if !self.live.stopping => self.heard(heard)?,
                 () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
                 () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
                 () = tokio::time::sleep(time_left.unwrap_or_default()), if time_left.is_some() => self.out_of_time()?,
@@ -213,6 +220,25 @@ impl<S: Store> Engine<'_, S> {
         }
         for record in self.journal.append(events)? {
             (self.observe)(&record);
+            if let Some(node) = self.people.note(&record, self.journal.state()) {
+                self.live.parked.remove(&node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes something up that came from people.
+    fn heard(&mut self, heard: Heard) -> Result<(), EngineError> {
+        let events = self.people.take(heard, self.journal.state());
+        self.append(events)?;
+        self.people.put_away();
+        Ok(())
+    }
+
+    /// Takes up the letters that are there.
+    fn letters(&mut self) -> Result<(), EngineError> {
+        while let Some(letter) = self.people.letter() {
+            self.heard(letter)?;
         }
         Ok(())
     }
@@ -334,7 +360,12 @@ impl<S: Store> Engine<'_, S> {
         self.note_limit()?;
         match end {
             End::Finished(outcome) => self.node_ended(node, outcome)?,
-            End::Parked => drop(self.live.parked.insert(node.clone())),
+            // The answer may have come before its worker ended.
+            End::Parked if self.journal.state().is_asking(node) => {
+                self.live.parked.insert(node.clone());
+                self.people.ask(node, self.journal.state());
+            }
+            End::Parked => {}
             End::Interrupted if self.expired && !self.live.stopping && !self.is_halted(node) => {
                 let failure = out_of_budget(Limit::Time);
                 if self.journal.state().is_orchestrator(node) {
@@ -423,7 +454,7 @@ impl<S: Store> Engine<'_, S> {
         let class = |on: &RetryOn| match on {
             RetryOn::Transient => matches!(failure.kind, FailureKind::Unavailable),
             RetryOn::Timeout => matches!(failure.kind, FailureKind::Timeout),
-            RetryOn::Any => !matches!(failure.kind, FailureKind::Bug | FailureKind::Limit(_) | FailureKind::Cancelled),
+            RetryOn::Any => !matches!(failure.kind, FailureKind::Bug | FailureKind::Limit(_) | FailureKind::Cancelled | FailureKind::Refusal),
         };
         if attempts > retry.max || !retry.on.iter().any(class) {
             return None;
@@ -544,12 +575,10 @@ impl<S: Store> Engine<'_, S> {
         if self.live.stopping {
             return Ok(Some(Ended::Interrupted));
         }
-        if !state.timers().is_empty() {
+        if !state.timers().is_empty() || self.people.is_asking() {
             return Ok(None);
         }
-        // The question of a merge's resolver is the merge's: the one that waits is the owner of the work.
-        let parked = state.nodes().into_iter().filter(|(node, _)| self.live.parked.contains(&node.owner()));
-        let questions: Vec<(NodeId, String)> = parked.filter_map(|(node, waits)| Some((node.clone(), waits.question.clone()?.1))).collect();
+        let questions: Vec<(NodeId, String)> = state.questions().map(|(node, question)| (node.clone(), question.text.clone())).collect();
         if questions.is_empty() {
             return Err(EngineError::Stuck(format!("{} open steps, to do: {:?}", state.open_steps(), state.todo())));
         }

@@ -202,10 +202,13 @@ pub enum Event {
     QuestionAsked {
         /// The node.
         node: NodeId,
-        /// The call that is asked about.
+        /// The call that is asked about, or what else tells the question from others of its node.
         call: String,
         /// What is asked.
         question: String,
+        /// How it is to be answered, and what stands beside it.
+        #[serde(default, skip_serializing_if = "Form::is_plain")]
+        form: Form,
     },
     /// A question was answered.
     QuestionAnswered {
@@ -217,6 +220,20 @@ pub enum Event {
         allowed: bool,
         /// Who answered: `terminal`, `--on-ask`, a name.
         by: String,
+        /// What they said besides, or the answer itself where text was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// A person has a word for an agent, which it hears at its next turn; every attempt of its node hears it.
+    Told {
+        /// The node.
+        node: NodeId,
+        /// The word.
+        text: String,
+        /// Whose.
+        by: String,
+        /// The letter it came by: one letter is taken once.
+        letter: String,
     },
     /// A node will be tried again.
     RetryScheduled {
@@ -331,6 +348,45 @@ impl Item {
     }
 }
 
+/// How a question is to be answered, and what stands beside it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Form {
+    /// Whether the answer is text; otherwise it is yes or no.
+    pub open: bool,
+    /// The only texts that are answers, where there are such.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+    /// What is shown besides, a change say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+    /// Until when an answer counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Deadline>,
+    /// The input of the call that is asked about, where hooks changed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// What hooks want the model to know about that call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<String>,
+}
+
+/// The end of the time for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deadline {
+    /// When it is.
+    pub at: Timestamp,
+    /// Whether silence until then means yes.
+    pub allows: bool,
+}
+
+impl Form {
+    /// Returns whether it says nothing: yes or no, about the call as it was made.
+    pub fn is_plain(&self) -> bool {
+        *self == Form::default()
+    }
+}
+
 /// What is frozen for an agent's session, so that a resumed one sends the same bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Brief {
@@ -363,6 +419,8 @@ pub enum Why {
     StopHook,
     /// The conversation continues with a new task (a resolver's next conflict, say).
     NextTask,
+    /// A person has a word for it.
+    Told,
 }
 
 /// How to recover when a call's end was never recorded.
@@ -450,6 +508,7 @@ impl Event {
             | Event::MergeAdvanced { node, .. }
             | Event::QuestionAsked { node, .. }
             | Event::QuestionAnswered { node, .. }
+            | Event::Told { node, .. }
             | Event::RetryScheduled { node, .. }
             | Event::TimerFired { node }
             | Event::OrchestratorWoken { node, .. }
@@ -468,7 +527,7 @@ impl Event {
     /// else happens: what follows it is visible outside the run.
     pub fn needs_sync(&self) -> bool {
         match self {
-            Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::RunFinished { .. } => true,
+            Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::Told { .. } | Event::RunFinished { .. } => true,
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
             Event::RunResumed { .. }
             | Event::ConditionEvaluated { .. }

@@ -146,6 +146,12 @@ impl Repository {
         call.arg(&a.0).arg(&b.0).shown()
     }
 
+    /// Returns the files that differ between two commits, with counts of lines, for people.
+    pub fn diffstat(&self, a: &CommitId, b: &CommitId) -> Result<String, GitError> {
+        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-M", "--color=never", "--stat=100", "--end-of-options"]);
+        call.arg(&a.0).arg(&b.0).shown()
+    }
+
     /// Reads with git what belongs to the checkout it was opened from: HEAD and what is named after it.
     fn of_checkout(&self, args: &[&str]) -> Result<Output, GitError> {
         let mut git_dir = OsString::from("--git-dir=");

@@ -63,6 +63,31 @@ pub struct Ending<'a> {
     pub last_assistant_message: Option<&'a str>,
 }
 
+/// Something that somebody should know.
+#[derive(Debug, Clone)]
+pub struct Notice<'a> {
+    /// Whose it is.
+    pub session: Session<'a>,
+    /// In one sentence.
+    pub message: &'a str,
+    /// In a few words.
+    pub title: &'a str,
+    /// `permission_prompt` or `question`; what matchers are compared with.
+    pub kind: &'a str,
+    /// An object of what else hooks read.
+    pub more: Value,
+}
+
+impl Notice<'_> {
+    /// Returns what hooks read.
+    pub(super) fn payload(&self) -> Value {
+        let mut fields = self.session.payload(On::Notification);
+        fields.extend(object(json!({"message": self.message, "title": self.title, "notification_type": self.kind})));
+        fields.extend(object(self.more.clone()));
+        Value::Object(fields)
+    }
+}
+
 impl Session<'_> {
     fn payload(&self, on: On) -> Map<String, Value> {
         let mut fields = object(json!({

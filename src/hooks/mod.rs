@@ -22,7 +22,7 @@ mod reply;
 pub mod rules;
 mod run;
 
-pub use ask::{Answered, Ask, Ending, Session};
+pub use ask::{Answered, Ask, Ending, Notice, Session};
 pub use decision::{Decision, HookReport, Verdict};
 pub use file::HookFile;
 pub use on::On;
@@ -140,6 +140,17 @@ impl Hooks {
         let (on, payload) = ending.payload();
         let subject = ending.session.agent_type.unwrap_or_default();
         self.ask(names, Question { on, subject, payload, session: &ending.session, call: None }, run).await
+    }
+
+    /// Returns whether anybody would hear a notice to these hooks and to those that hold always.
+    pub fn hears_notices(&self, names: &[String]) -> bool {
+        self.handlers.iter().any(|handler| handler.on == On::Notification && (handler.always || names.contains(&handler.hook)))
+    }
+
+    /// Tells hooks something that somebody should know; they decide nothing.
+    pub async fn notify(&self, names: &[String], notice: &Notice<'_>, run: &HookRunner<'_>) -> Decision {
+        let question = Question { on: On::Notification, subject: notice.kind, payload: notice.payload(), session: &notice.session, call: None };
+        self.ask(names, question, run).await
     }
 
     async fn ask(&self, names: &[String], question: Question<'_>, run: &HookRunner<'_>) -> Decision {

@@ -108,7 +108,7 @@ impl On {
 
     /// Returns whether this program asks hooks at this moment.
     pub fn is_asked(self) -> bool {
-        matches!(self, On::PreToolUse | On::PostToolUse | On::PostToolUseFailure | On::Stop | On::SubagentStop)
+        matches!(self, On::PreToolUse | On::PostToolUse | On::PostToolUseFailure | On::Stop | On::SubagentStop | On::Notification)
     }
 
     /// Returns whether the event is about a tool call: only there does `if` mean something.
@@ -117,9 +117,9 @@ impl On {
     }
 
     /// Returns whether `onFailure: block` means something: a hook that fails when an agent wants to stop must not keep it
-    /// going for ever.
+    /// going for ever, and one that only carries a word can block nothing.
     pub(super) fn may_fail_closed(self) -> bool {
-        !matches!(self, On::Stop | On::SubagentStop | On::TaskCompleted | On::TeammateIdle)
+        !matches!(self, On::Stop | On::SubagentStop | On::TaskCompleted | On::TeammateIdle | On::Notification)
     }
 
     /// Returns whether plain text on stdout is context for the model.

@@ -3,7 +3,7 @@
 //! The same `apply` builds it live and on resume, so a request after a crash is byte-equal to what it would have been.
 //! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
 use crate::{
-    event::{Brief, Event, Recovery, Why},
+    event::{Brief, Event, Form, Recovery, Why},
     message::{Block, Message, Reply, Role, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -21,6 +21,34 @@ pub struct Conversation {
     tally: Tally,
     sizing: Sizing,
     last_stop: Option<String>,
+    questions: Vec<Question>,
+    told: usize,
+}
+
+/// Something a person was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// What tells it from others of its node: the id of a call, say.
+    pub call: String,
+    /// What is asked.
+    pub text: String,
+    /// How it is to be answered.
+    pub form: Form,
+    /// The answer, once there is one.
+    pub answer: Option<Answered>,
+    /// Whether a hook carried it to somebody.
+    pub carried: bool,
+}
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// Yes or no; yes where text was asked for.
+    pub allowed: bool,
+    /// Whose it is.
+    pub by: String,
+    /// What they said besides, or the text that was asked for.
+    pub note: Option<String>,
 }
 
 /// One call of the last reply on its way to its result.
@@ -158,6 +186,12 @@ pub enum Ending {
     },
 }
 
+/// The hook event that carries a question to somebody, and the verdict that says that it did.
+pub(crate) const CARRIES: &str = "Notification";
+pub(crate) const CARRIED: &str = "told";
+/// What the name of a question ends with that a call itself is, where the name before it is the call's.
+pub(crate) const PERSON: &str = "#person";
+
 impl Conversation {
     /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
     pub fn apply(&mut self, event: &Event) {
@@ -181,6 +215,18 @@ impl Conversation {
                 }
             }
             Event::ToolFinished { result, context, .. } => self.finished(result, context),
+            Event::QuestionAsked { call, question, form, .. } => self.asked(call, question, form),
+            Event::QuestionAnswered { call, allowed, by, note, .. } => {
+                if let Some(open) = self.questions.iter_mut().find(|open| open.call == *call) {
+                    open.answer = Some(Answered { allowed: *allowed, by: by.clone(), note: note.clone() });
+                }
+            }
+            Event::HookRan { call, on, verdict, .. } => {
+                let carried = on == CARRIES && verdict == CARRIED;
+                if let Some(open) = self.questions.iter_mut().find(|open| carried && Some(&open.call) == call.as_ref()) {
+                    open.carried = true;
+                }
+            }
             Event::Compacted { cut, messages, .. } => {
                 let cut = (*cut).min(self.messages.len());
                 self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
@@ -193,12 +239,10 @@ impl Conversation {
             | Event::ItemsAdded { .. }
             | Event::StepStarted { .. }
             | Event::WorkspaceMade { .. }
-            | Event::HookRan { .. }
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
             | Event::MergeAdvanced { .. }
-            | Event::QuestionAsked { .. }
-            | Event::QuestionAnswered { .. }
+            | Event::Told { .. }
             | Event::RetryScheduled { .. }
             | Event::TimerFired { .. }
             | Event::OrchestratorRested { .. }
@@ -247,6 +291,21 @@ impl Conversation {
         self.calls.iter().filter(|call| call.result.is_none())
     }
 
+    /// Returns what a person was asked by this name, answered or not.
+    pub fn question(&self, call: &str) -> Option<&Question> {
+        self.questions.iter().find(|question| question.call == call)
+    }
+
+    /// Returns the questions that wait for an answer.
+    pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
+        self.questions.iter().filter(|question| question.answer.is_none())
+    }
+
+    /// Returns how many of the words that people have for it were said in it.
+    pub fn told(&self) -> usize {
+        self.told
+    }
+
     /// Returns the model that answers this conversation, once one has.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
@@ -286,6 +345,7 @@ impl Conversation {
             Why::Continue => self.tally.continues += 1,
             Why::StopHook => self.tally.stops += 1,
             Why::NextTask => self.tally = Tally::default(),
+            Why::Told => self.told += 1,
         }
     }
 
@@ -348,7 +408,17 @@ impl Conversation {
         self.tally.signature = signature;
     }
 
+    /// Notes a question. One that is asked again while it is open is the same one, and its time runs on.
+    fn asked(&mut self, call: &str, text: &str, form: &Form) {
+        if self.open_questions().any(|open| open.call == call && open.text == text) {
+            return;
+        }
+        self.questions.retain(|question| question.call != call);
+        self.questions.push(Question { call: call.to_owned(), text: text.to_owned(), form: form.clone(), answer: None, carried: false });
+    }
+
     fn finished(&mut self, result: &ToolResult, context: &[String]) {
+        self.questions.retain(|question| question.call.strip_suffix(PERSON).unwrap_or(&question.call) != result.call);
         if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == result.call) {
             open.result = Some((result.clone(), context.to_vec()));
             self.spent.calls += 1;

@@ -1,6 +1,6 @@
 //! What an event changes. Legality is settled before.
 use super::{
-    NodeState, Phase, RunState, Todo, Workspace,
+    NodeState, Phase, RunState, Todo, Word, Workspace,
     state::{Branch, FINALLY, FrameState, ON_FAILURE},
 };
 use crate::{
@@ -39,8 +39,8 @@ impl RunState {
             Event::ModelReplied { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
             Event::WorkCaptured { node, commit, paths } => self.node_mut(node).captured = Some((commit.clone(), paths.clone())),
             Event::MergeAdvanced { node, progress } => self.node_mut(node).merged.push(progress.clone()),
-            Event::QuestionAsked { node, call, question } => self.node_mut(node).question = Some((call.clone(), question.clone())),
-            Event::QuestionAnswered { node, .. } => self.node_mut(node).question = None,
+            Event::QuestionAsked { node, .. } | Event::QuestionAnswered { node, .. } | Event::HookRan { node, .. } => self.questioned(node, event),
+            Event::Told { node, text, letter, .. } => self.node_mut(node).words.push(Word { text: text.clone(), letter: letter.clone() }),
             Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
@@ -66,7 +66,7 @@ impl RunState {
                 }
             }
             Event::RunFinished { outcome } => self.finished = Some(outcome.clone()),
-            Event::HookRan { .. } | Event::VerifyRan { .. } => {}
+            Event::VerifyRan { .. } => {}
         }
     }
 
@@ -222,6 +222,7 @@ impl RunState {
         for name in self.helpers.remove(id).unwrap_or_default() {
             self.nodes.remove(&id.helper(&name));
         }
+        self.asking.retain(|asking| asking.owner() != *id);
         if let Some(time) = self.step(id).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
             self.deadlines.insert(id.clone(), at.after(time));
         }
@@ -238,8 +239,19 @@ impl RunState {
             unmet: before.unmet,
             spent: before.spent,
             handed_over: before.handed_over,
+            words: before.words,
             ..NodeState::default()
         };
+    }
+
+    fn questioned(&mut self, id: &NodeId, event: &Event) {
+        let state = self.node_mut(id);
+        state.conversation.apply(event);
+        if state.conversation.open_questions().next().is_some() {
+            self.asking.insert(id.clone());
+        } else {
+            self.asking.remove(id);
+        }
     }
 
     fn conversed(&mut self, id: &NodeId, event: &Event) {
@@ -252,6 +264,9 @@ impl RunState {
         let before = *state.conversation.spent();
         state.conversation.apply(event);
         let delta = state.conversation.spent().since(&before);
+        if state.conversation.open_questions().next().is_none() {
+            self.asking.remove(id);
+        }
         state.spent += delta;
         self.spent += delta;
         if id.helper.is_some() {
@@ -272,10 +287,10 @@ impl RunState {
                 fan.running = fan.running.saturating_sub(1);
             }
         }
+        self.asking.retain(|asking| asking.owner() != *id);
         let state = self.node_mut(id);
         state.phase = Phase::Retrying;
         state.outcome = None;
-        state.question = None;
         state.handed_over |= handed_over;
         self.timers.insert(id.clone(), due);
         if ended {
@@ -317,6 +332,7 @@ impl RunState {
     fn step_finished(&mut self, id: &NodeId, outcome: &Outcome, at: Timestamp) {
         self.todo.remove(id);
         self.timers.remove(id);
+        self.asking.retain(|asking| asking.owner() != *id);
         self.doomed.remove(id);
         let had_begun = self.running.remove(id) | self.open.contains(id);
         self.close_frames_of(id);
@@ -324,7 +340,6 @@ impl RunState {
         let state = self.node_mut(id);
         state.phase = Phase::Ended;
         state.ended = Some(at);
-        state.question = None;
         state.outcome = Some(outcome.clone());
         if id.item.is_some() {
             self.item_ended(id, outcome, had_begun);
@@ -360,6 +375,7 @@ impl RunState {
         self.ready.retain(|_, node| outside(node));
         self.free.retain(|_, node| outside(node));
         self.running.retain(outside);
+        self.asking.retain(outside);
         self.open.retain(outside);
         self.doomed.retain(|node, _| outside(node));
         self.timers.retain(|node, _| outside(node));

@@ -1,6 +1,6 @@
 //! What may follow what: an event that cannot have happened is refused before it is stored.
-use super::{Call, Next, Phase, RunState, Todo, Watch};
-use crate::event::{Event, Item, NodeId, Outcome};
+use super::{Call, Next, Phase, Question, RunState, Todo, Watch};
+use crate::event::{Event, Item, NodeId, Outcome, Why};
 use std::collections::HashSet;
 
 impl RunState {
@@ -20,14 +20,19 @@ impl RunState {
             | Event::WorkCaptured { node, .. }
             | Event::MergeAdvanced { node, .. }
             | Event::HookRan { node, .. }
-            | Event::QuestionAsked { node, .. }
-            | Event::QuestionAnswered { node, .. } => no(self.is_active(node), "the node is not running"),
+            | Event::QuestionAsked { node, .. } => no(self.is_active(node), "the node is not running"),
+            Event::QuestionAnswered { node, call, .. } => no(self.open_question(node, call).is_some(), "no such question is open"),
+            Event::Told { node, letter, .. } => no(
+                self.nodes.get(node).is_some_and(|state| state.phase != Phase::Ended && state.words.iter().all(|word| word.letter != *letter)),
+                "the node has ended, or it has this word already",
+            ),
             Event::AgentBriefed { node, .. } => {
                 let fresh = self.nodes.get(node).is_none_or(|state| state.conversation.brief().is_none());
                 no(fresh && (self.is_active(node) || self.is_orchestrator(node)), "the agent is briefed already, or its node is not running")
             }
-            Event::MessageAdded { node, .. } => {
-                no(self.is_active(node) && self.next(node).is_some_and(|next| matches!(next, Next::End(_))), "the agent has not stopped")
+            Event::MessageAdded { node, why, .. } => {
+                let may = |next| matches!(next, Next::End(_)) || (*why == Why::Told && next == Next::Ask);
+                no(self.is_active(node) && self.next(node).is_some_and(may), "the agent has not stopped")
             }
             Event::ModelReplied { node, .. } => no(self.is_active(node) && self.next(node) == Some(Next::Ask), "nothing was asked of the model"),
             Event::ToolStarted { node, call, .. } => no(
@@ -104,6 +109,10 @@ impl RunState {
     fn may_retry(&self, node: &NodeId) -> bool {
         let ended_item = node.item.is_some() && self.outcome(node).is_some_and(|outcome| outcome.failure().is_some()) && self.outcome(&node.whole()).is_none();
         self.running.contains(node) || self.open.contains(node) || ended_item
+    }
+
+    fn open_question(&self, node: &NodeId, call: &str) -> Option<&Question> {
+        self.asking.get(node).and_then(|node| self.nodes.get(node)?.conversation.open_questions().find(|open| open.call == call))
     }
 
     fn next(&self, node: &NodeId) -> Option<Next> {

@@ -15,10 +15,11 @@ mod watch;
 mod writer;
 
 pub use blobs::{BlobError, Blobs};
-pub use conversation::{Call, Conversation, Ending, Next, Spent, Started, Tally};
+pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Tally};
+pub(crate) use conversation::{CARRIED, CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};
-pub use state::{Branch, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Workspace};
-pub use store::{Nowhere, SqliteStore, Store, StoreError, read};
+pub use state::{Branch, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};
+pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from};
 pub use watch::{Reason, Watch};
 pub use writer::{Closed, Journal, JournalError, Recorder, Report};

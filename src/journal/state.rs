@@ -4,7 +4,7 @@
 //!
 //! It keeps counters of unmet needs and the changed frontier (`todo`, `ready`), so that deciding what comes next looks at
 //! what an event touched and not at the whole graph.
-use super::{Conversation, Spent, Watch};
+use super::{Conversation, Question, Spent, Watch};
 use crate::{
     clock::Timestamp,
     event::{CommitId, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SkipCause},
@@ -38,6 +38,7 @@ pub struct RunState {
     pub(super) running: BTreeSet<NodeId>,
     pub(super) open: BTreeSet<NodeId>,
     pub(super) doomed: BTreeMap<NodeId, NodeId>,
+    pub(super) asking: BTreeSet<NodeId>,
     pub(super) timers: BTreeMap<NodeId, Timestamp>,
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
@@ -90,14 +91,23 @@ pub struct NodeState {
     pub captured: Option<(CommitId, Vec<String>)>,
     /// What its merge did so far.
     pub merged: Vec<MergeProgress>,
-    /// The question it waits with: the call's id and the text.
-    pub question: Option<(String, String)>,
+    /// What people have said to its agent, the earliest first.
+    pub words: Vec<Word>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// Its place among all nodes.
     pub(super) place: Place,
     pub(super) unmet: usize,
     pub(super) condition: Option<bool>,
+}
+
+/// What a person said to an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// The text.
+    pub text: String,
+    /// The letter it came by.
+    pub letter: String,
 }
 
 /// A frame's place in the order of opening, a step's in the plan's order, and an item's in its list, from 1.
@@ -202,6 +212,7 @@ impl RunState {
             running: BTreeSet::new(),
             open: BTreeSet::new(),
             doomed: BTreeMap::new(),
+            asking: BTreeSet::new(),
             timers: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
@@ -364,6 +375,16 @@ impl RunState {
     /// Returns what has begun and not ended.
     pub fn running(&self) -> &BTreeSet<NodeId> {
         &self.running
+    }
+
+    /// Returns the questions that wait for a person, with the nodes that ask them, sorted.
+    pub fn questions(&self) -> impl Iterator<Item = (&NodeId, &Question)> {
+        self.asking.iter().flat_map(|id| self.nodes.get(id).into_iter().flat_map(move |node| node.conversation.open_questions().map(move |open| (id, open))))
+    }
+
+    /// Returns whether a node, or a helper session of it, waits for a person.
+    pub fn is_asking(&self, owner: &NodeId) -> bool {
+        self.asking.iter().any(|id| id.owner() == *owner)
     }
 
     /// Returns what waits for a time.

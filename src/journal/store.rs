@@ -26,7 +26,7 @@ const BUSY: Duration = Duration::from_secs(5);
 const LOG_BYTES_KEPT: i64 = 4 * 1024 * 1024;
 
 const INSERT: &str = "INSERT INTO record (seq, at, body) VALUES (?1, ?2, ?3)";
-const SELECT: &str = "SELECT seq, at, body FROM record ORDER BY seq";
+const SELECT: &str = "SELECT seq, at, body FROM record WHERE seq >= ?1 ORDER BY seq";
 const SCHEMA: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE record (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
@@ -195,7 +195,7 @@ impl SqliteStore {
     pub fn open(dir: &Path) -> Result<(SqliteStore, Vec<Record>), StoreError> {
         let path = existing(dir)?;
         let connection = connect(&path, false).map_err(|error| database(&path, error))?;
-        let records = load(&connection, &path)?;
+        let records = load(&connection, &path, 0)?;
         let next = records.last().map_or(0, |last| last.seq + 1);
         Ok((SqliteStore { connection, path, next, synced: true }, records))
     }
@@ -237,9 +237,17 @@ impl Store for Vec<Record> {
 /// # Errors
 /// As `SqliteStore::open`.
 pub fn read(dir: &Path) -> Result<Vec<Record>, StoreError> {
+    read_from(dir, 0)
+}
+
+/// Reads the records of the run in `dir` from this one on, as [`read`] does.
+///
+/// # Errors
+/// As `SqliteStore::open`.
+pub fn read_from(dir: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
     let path = existing(dir)?;
     let connection = connect_read_only(&path).map_err(|error| database(&path, error))?;
-    load(&connection, &path)
+    load(&connection, &path, first)
 }
 
 /// Returns when the run in `dir` began; `None` where its journal does not say.
@@ -324,15 +332,15 @@ fn check_order(records: &[Record], next: u64, path: &Path) -> Result<(), StoreEr
     }
 }
 
-fn load(connection: &Connection, path: &Path) -> Result<Vec<Record>, StoreError> {
+fn load(connection: &Connection, path: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
     check_format(connection, path)?;
     let named = |error| database(path, error);
     let mut statement = connection.prepare(SELECT).map_err(named)?;
-    let mut rows = statement.query([]).map_err(named)?;
+    let mut rows = statement.query([i64::try_from(first).unwrap_or(i64::MAX)]).map_err(named)?;
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(named)? {
         let found: i64 = row.get(0).map_err(named)?;
-        let seq = records.len() as u64;
+        let seq = first + records.len() as u64;
         if u64::try_from(found) != Ok(seq) {
             return Err(StoreError::Gap { path: path.to_owned(), expected: seq, found: found.into() });
         }

@@ -120,6 +120,7 @@ impl Compiler<'_> {
             on_exceed: workflow.budget.as_ref().map(|budget| budget.on_exceed).unwrap_or_default(),
             max_parallel: workflow.defaults.max_parallel.as_ref().map_or(MAX_PARALLEL, |max| max.value as usize),
             secrets: workflow.secrets.iter().map(|name| name.value.clone()).collect(),
+            hooks: workflow.hooks.iter().map(|name| name.value.clone()).collect(),
             on_failure: None,
             finally: None,
             outputs: workflow.outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect(),

@@ -47,6 +47,8 @@ pub struct Plan {
     pub outputs: Vec<(String, Spanned<String>)>,
     /// Names of environment variables whose values are never written anywhere.
     pub secrets: Vec<String>,
+    /// Hooks that hold for the whole workflow, in order.
+    pub hooks: Vec<String>,
     /// What runs after a run that failed.
     pub on_failure: Option<Arc<Plan>>,
     /// What runs at the end of every run.
@@ -69,6 +71,7 @@ pub(super) struct Parts {
     pub(super) max_parallel: usize,
     pub(super) outputs: Vec<(String, Spanned<String>)>,
     pub(super) secrets: Vec<String>,
+    pub(super) hooks: Vec<String>,
     pub(super) on_failure: Option<Arc<Plan>>,
     pub(super) finally: Option<Arc<Plan>>,
 }
@@ -78,7 +81,8 @@ impl Plan {
     pub(super) fn new(parts: Parts, graph: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Plan {
         let index = graph.node_indices().map(|node| (graph[node].id.clone(), node)).collect();
         let order = order.iter().map(|&node| graph[node].id.clone()).collect();
-        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, secrets, on_failure, finally } = parts;
+        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, secrets, hooks, on_failure, finally } =
+            parts;
         Plan {
             source,
             name,
@@ -91,6 +95,7 @@ impl Plan {
             max_parallel,
             outputs,
             secrets,
+            hooks,
             on_failure,
             finally,
             graph,

@@ -105,6 +105,15 @@ pub struct ToolOutput {
     pub whole: Option<Vec<u8>>,
 }
 
+/// A question to a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// What is asked.
+    pub question: String,
+    /// The only answers, where there are such.
+    pub choices: Vec<String>,
+}
+
 /// One kind of call.
 #[async_trait]
 pub trait Tool: Send + Sync {
@@ -116,6 +125,10 @@ pub trait Tool: Send + Sync {
     }
     /// Returns what a call with this input, which fits the schema, may touch.
     fn effect(&self, input: &Value, cx: &ToolContext) -> Effect;
+    /// Returns what a call asks a person. Such a call is never made: the answer is its result, whenever it comes.
+    fn asks(&self, _input: &Value) -> Option<Asks> {
+        None
+    }
     /// Does the call.
     ///
     /// # Errors

@@ -4,11 +4,11 @@ use crate::fixture::Bench;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use spinney::{
-    agent::{Answer, Asker},
     cli::Context,
     clock::Clock,
-    engine::{self, Ended, Models, Prepared, Project, RunOptions},
+    engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
     event::{Event, NodeId, Record},
+    journal::{Answered, Question},
     llm::{ModelCall, ModelError, Script, Silent, script::reply_to},
     message::{Reply, View},
 };
@@ -162,8 +162,8 @@ struct NobodyIsThere;
 
 #[async_trait]
 impl Asker for NobodyIsThere {
-    async fn ask(&self, _: &NodeId, _: &str) -> Answer {
-        Answer::Nobody
+    async fn ask(&self, _: &NodeId, _: &Question) -> Option<Answered> {
+        None
     }
 }
 

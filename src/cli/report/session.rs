@@ -22,7 +22,7 @@ pub(in crate::cli) enum Entry<'a> {
     Captured { commit: &'a CommitId, paths: &'a [String] },
     Merged(&'a MergeProgress),
     Asked { question: &'a str },
-    Answered { allowed: bool, by: &'a str },
+    Answered { allowed: bool, by: &'a str, note: Option<&'a str> },
     Retry { failure: &'a Failure },
     Woken { reasons: &'a [String] },
     Rested { text: &'a str, failure: Option<&'a Failure> },
@@ -132,14 +132,16 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::WorkCaptured { commit, paths, .. } => Entry::Captured { commit, paths },
         Event::MergeAdvanced { progress, .. } => Entry::Merged(progress),
         Event::QuestionAsked { question, .. } => Entry::Asked { question },
-        Event::QuestionAnswered { allowed, by, .. } => Entry::Answered { allowed: *allowed, by },
+        Event::QuestionAnswered { allowed, by, note, .. } => Entry::Answered { allowed: *allowed, by, note: note.as_deref() },
         Event::RetryScheduled { failure, .. } => Entry::Retry { failure },
         Event::OrchestratorWoken { reasons, .. } => Entry::Woken { reasons },
         Event::OrchestratorRested { text, failure, .. } => Entry::Rested { text, failure: failure.as_ref() },
         Event::StepFinished { outcome, .. } => Entry::Ended(outcome),
         // The first four are put to their turn; a timer says nothing that the attempt after it does not; the rest is not
         // about a node.
-        Event::ModelReplied { .. }
+        // A word is shown where the agent hears it.
+        Event::Told { .. }
+        | Event::ModelReplied { .. }
         | Event::ToolStarted { .. }
         | Event::ToolFinished { .. }
         | Event::HookRan { .. }

@@ -1,7 +1,7 @@
 //! Records made by hand, and what is read from them; never files.
 use super::*;
 use crate::{
-    event::{BlobId, Brief, Failure, FailureKind, Item, Recovery, RunId, SkipCause, Success, Why},
+    event::{BlobId, Brief, Failure, FailureKind, Form, Item, Recovery, RunId, SkipCause, Success, Why},
     message::{Block, Message, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::{Map, Value, json};
@@ -132,8 +132,8 @@ fn a_new_attempt_forgets_what_was_the_old_one_s_and_keeps_what_was_used() {
 fn a_run_stands_as_its_last_records_and_its_owner_say() {
     let step = node("a");
     let open = vec![started(), begins(&step, 1)];
-    let asks = Event::QuestionAsked { node: step.clone(), call: "c".to_owned(), question: "May I?".to_owned() };
-    let answers = Event::QuestionAnswered { node: step.clone(), call: "c".to_owned(), allowed: true, by: "x".to_owned() };
+    let asks = Event::QuestionAsked { node: step.clone(), call: "c".to_owned(), question: "May I?".to_owned(), form: Form::default() };
+    let answers = Event::QuestionAnswered { node: step.clone(), call: "c".to_owned(), allowed: true, by: "x".to_owned(), note: None };
     let held = LeaseError::Held { pid: 7, since: Timestamp(0) };
     let of = |more: Vec<Event>| Report::of(&records([open.clone(), more].concat()));
     assert_eq!(of(vec![]).standing(None), Standing::Interrupted);

@@ -113,7 +113,10 @@ impl Screen {
                 self.say_whole(word, &said, tone);
             }
             Entry::Asked { question } => self.say("asks", question, Tone::Warn),
-            Entry::Answered { allowed, by } => self.say("answer", &format!("{} by {by}", if *allowed { "allowed" } else { "refused" }), Tone::Plain),
+            Entry::Answered { allowed, by, note } => {
+                let note = note.map(|note| format!(": {note}")).unwrap_or_default();
+                self.say("answer", &format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain);
+            }
             Entry::Retry { failure } => self.tail("retry", "since it failed", &failure_text(failure)),
             Entry::Woken { reasons } => {
                 let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.join(", ").replace('_', " ")), WIDTH)));
@@ -285,5 +288,6 @@ fn why_word(why: Why) -> &'static str {
         Why::Continue => "go on",
         Why::StopHook => "a hook wants more",
         Why::NextTask => "next task",
+        Why::Told => "a person",
     }
 }

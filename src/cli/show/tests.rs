@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     cli::report::{Entry, tests::*},
-    event::{Event, SkipCause, Why},
+    event::{Event, Form, SkipCause, Why},
     message::Message,
 };
 use serde_json::json;
@@ -40,7 +40,7 @@ fn hostile() -> Vec<Event> {
         begins(&land, 1),
         Event::MergeAdvanced { node: land.clone(), progress: MergeProgress::Conflicted { from: fix.clone(), paths: vec!["a\u{1b}.rs".to_owned()] } },
         Event::MergeAdvanced { node: land.clone(), progress: MergeProgress::Ejected { from: item, reason: "red\u{1b}".to_owned() } },
-        Event::QuestionAsked { node: land, call: "c".to_owned(), question: "May\u{1b}I?".to_owned() },
+        Event::QuestionAsked { node: land, call: "c".to_owned(), question: "May\u{1b}I?".to_owned(), form: Form::default() },
         ends(&node("after"), Outcome::Skipped(SkipCause::Condition)),
     ]
 }

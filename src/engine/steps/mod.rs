@@ -3,6 +3,7 @@
 //! A worker gets a [`Task`]: everything it may know, taken from the state when it was begun. It reports by the recorder
 //! and ends as an [`End`]; it never sees the state itself.
 mod agent;
+mod approve;
 mod command;
 mod merge;
 mod place;
@@ -113,7 +114,8 @@ async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
         Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
         Work::Run { command } => command::run(task, step, &command.value).await,
         Work::Merge(spec) => merge::run(task, step, spec).await,
-        Work::Select(_) | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "not built").into()),
+        Work::Approve(spec) => approve::run(task, spec).await,
+        Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "not built").into()),
     }
 }
 

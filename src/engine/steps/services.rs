@@ -1,7 +1,15 @@
 //! What the steps of a run share: built once, never changed.
-use super::{Workplace, shelf::OpenShelf};
+use super::{
+    super::{
+        inbox::Inbox,
+        people::{Asker, Spoken},
+        token::Tokens,
+    },
+    Workplace,
+    shelf::OpenShelf,
+};
 use crate::{
-    agent::{Asker, Equipment, Purse, Session},
+    agent::{Equipment, Purse, Session},
     clock::{Clock, Pulse},
     event::{CommitId, Failure, FailureKind, NodeId, RunStarted},
     git::{Repository, Scope, Workspaces},
@@ -38,6 +46,12 @@ pub struct Services {
     pub shelf: Arc<Shelf>,
     /// Who answers questions.
     pub asker: Arc<dyn Asker>,
+    /// The letters of people.
+    pub inbox: Inbox,
+    /// Tokens for questions.
+    pub tokens: Tokens,
+    /// What people have said to agents.
+    pub words: Arc<Spoken>,
     /// Where streams are shown.
     pub sink: Arc<dyn Sink>,
     /// Time.
@@ -86,7 +100,7 @@ impl Services {
             toolbox: self.toolbox.clone(),
             hooks: self.hooks.clone(),
             purse,
-            asker: self.asker.clone(),
+            words: self.words.clone(),
             blobs: self.blobs.clone(),
             clock: self.clock.clone(),
             recorder: recorder.clone(),

@@ -4,12 +4,12 @@ use crate::{fixture::Bench, server::Hosted};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use spinney::{
-    agent::{Answer, Asker},
     cli::Context,
     clock::{Clock, Timestamp},
-    engine::{self, Ended, Models, Prepared, Project, RunOptions},
+    engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
     event::{NodeId, Record, RunId},
     http::{Client, Timeouts},
+    journal::{Answered, Question},
     llm::{Endpoints, HttpModel, Limiter, Silent},
     plan::Plan,
 };
@@ -28,8 +28,8 @@ struct Nobody;
 
 #[async_trait]
 impl Asker for Nobody {
-    async fn ask(&self, _: &NodeId, _: &str) -> Answer {
-        Answer::Nobody
+    async fn ask(&self, _: &NodeId, _: &Question) -> Option<Answered> {
+        None
     }
 }
 

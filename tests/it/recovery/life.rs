@@ -2,12 +2,11 @@
 use crate::{fixture::Bench, invariants};
 use serde_json::{Map, Value};
 use spinney::{
-    agent::{Answer, Asker},
     cli::Context,
     clock::Clock,
-    engine::{self, Ended, EngineError, Models, Project, RunOptions, SetupError},
+    engine::{self, Asker, Ended, EngineError, Models, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId},
-    journal::{Journal, Lease, RunDir, SqliteStore, Store, StoreError},
+    journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
     llm::{Script, Silent},
     plan::Plan,
 };
@@ -187,8 +186,8 @@ struct Nobody;
 
 #[async_trait::async_trait]
 impl Asker for Nobody {
-    async fn ask(&self, _: &NodeId, _: &str) -> Answer {
-        Answer::Nobody
+    async fn ask(&self, _: &NodeId, _: &Question) -> Option<Answered> {
+        None
     }
 }
 

@@ -1,0 +1,105 @@
+//! Carrying a question to somebody who is not at the terminal: hooks of the event `Notification` get it as JSON, with a
+//! token that answers it from anywhere on this machine.
+use super::{steps::Services, token::Claim};
+use crate::{
+    event::{Event, NodeId, RunStarted, because},
+    hooks::{HookRunner, Notice, Session},
+    journal::{CARRIED, CARRIES, Question, RunState},
+    plan::Work,
+    trace,
+};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// No hook that carries a question runs longer.
+const TIME_MAX: Duration = Duration::from_mins(1);
+
+/// A question on its way out.
+pub(super) struct Carry {
+    services: Arc<Services>,
+    run: RunStarted,
+    node: NodeId,
+    question: Question,
+    hooks: Vec<String>,
+    cancel: CancellationToken,
+}
+
+impl Carry {
+    pub(super) fn new(state: &RunState, services: Arc<Services>, run: RunStarted, node: &NodeId, question: &Question, cancel: CancellationToken) -> Carry {
+        let mut hooks = state.plan().hooks.clone();
+        if let Some(Work::Agent { agent, .. }) = state.step(node).map(|step| &step.work) {
+            hooks.extend(agent.hooks.iter().cloned());
+        }
+        Carry { services, run, node: node.clone(), question: question.clone(), hooks, cancel }
+    }
+
+    /// Asks the hooks; returns the records of those that ran. Without hooks there is no token either.
+    pub(super) async fn run(self) -> Vec<Event> {
+        let services = &self.services;
+        if !services.hooks.hears_notices(&self.hooks) {
+            return Vec::new();
+        }
+        let claim = Claim { node: self.node.clone(), call: self.question.call.clone() };
+        let token = match services.tokens.issue(&claim) {
+            Ok(token) => token,
+            Err(error) => return vec![self.ran("(token)", "error", &format!("make a token: {}", because(&error)))],
+        };
+        let form = &self.question.form;
+        let (run, node) = (self.run.run.0.clone(), self.node.to_string());
+        let more = json!({
+            "run": run,
+            "workflow": self.run.workflow,
+            "step": node,
+            "question": self.question.text,
+            "choices": form.choices,
+            "shown": form.shown,
+            "answer_before": form.deadline.map(|deadline| deadline.at.to_string()),
+            "token": token,
+            "answer_with": format!("spinney answer --token {token} {}", if form.open { "TEXT" } else { "yes" }),
+        });
+        let notice = Notice {
+            session: Session {
+                session_id: &run,
+                transcript_path: &services.journal,
+                cwd: &services.project,
+                root: &services.project,
+                project_dir: &services.project,
+                agent_id: Some(&node),
+                agent_type: None,
+                permission_mode: "default",
+            },
+            message: &format!("{node} of run {run} waits for a person: {}", self.question.text),
+            title: "Spinney waits for a person",
+            kind: if form.open { "question" } else { "permission_prompt" },
+            more,
+        };
+        let traceparent = trace::traceparent();
+        let runner = HookRunner {
+            sandbox: &services.sandbox,
+            clock: &services.clock,
+            cancel: &self.cancel,
+            env: &services.env,
+            traceparent: traceparent.as_deref(),
+            max_timeout: TIME_MAX,
+        };
+        let decision = services.hooks.notify(&self.hooks, &notice, &runner).await;
+        let reached = decision.ran.iter().any(|ran| ran.verdict != "error");
+        if !reached {
+            services.tokens.spend(&token);
+        }
+        let verdict = |verdict: &'static str| if verdict == "error" { verdict } else { CARRIED };
+        decision.ran.iter().map(|ran| self.ran(&ran.hook, verdict(ran.verdict), &ran.reason)).collect()
+    }
+
+    fn ran(&self, hook: &str, verdict: &str, reason: &str) -> Event {
+        Event::HookRan {
+            node: self.node.clone(),
+            hook: hook.to_owned(),
+            on: CARRIES.to_owned(),
+            call: Some(self.question.call.clone()),
+            verdict: verdict.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Letters from people to a run: answers and words, each a durable file in the run's folder.
+//!
+//! Whoever writes one need not know whether the run lives: a process that carries it out takes letters up within a moment,
+//! and the next one does where there is none. A letter that cannot be taken is answered by a refusal beside it. The answer
+//! to one question has one name, so that of two that nobody has taken up yet the first counts.
+use crate::{
+    clock::Timestamp,
+    event::{BlobId, NodeId},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a letter; longer ones are neither written nor read.
+const LETTER_BYTES_MAX: u64 = 256 * 1024;
+/// Letters that are looked at at once.
+const LETTERS_MAX: usize = 256;
+/// How the names of letters end, and those of refusals.
+const LETTER: &str = ".json";
+const REFUSAL: &str = ".refused";
+
+/// What a person has to say to a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    /// To whom.
+    pub node: NodeId,
+    /// Whose.
+    pub by: String,
+    /// When it was written.
+    pub at: Timestamp,
+    /// What.
+    pub says: Says,
+}
+
+/// What a letter says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Says {
+    /// An answer.
+    Answer {
+        /// The question's name among those of its node.
+        call: String,
+        /// Yes or no; yes where text was asked for.
+        allowed: bool,
+        /// What is said besides, or the text that was asked for.
+        note: Option<String>,
+    },
+    /// A word for an agent.
+    Word(String),
+}
+
+/// A run's letters.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    dir: PathBuf,
+}
+
+/// Why a letter could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum InboxError {
+    /// Somebody was first.
+    #[error("answer this question: {by} has answered it already, and the run takes that up")]
+    Answered {
+        /// Who.
+        by: String,
+    },
+    /// It is too long.
+    #[error("write to the run: a letter holds {LETTER_BYTES_MAX} bytes at most")]
+    TooLong,
+    /// A file.
+    #[error("write {}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl Inbox {
+    /// Returns the letters of the run in this folder; nothing need be there.
+    pub fn of(run: &Path) -> Inbox {
+        Inbox { dir: run.join("inbox") }
+    }
+
+    /// Writes a letter, durably and as a whole, and returns its name.
+    ///
+    /// # Errors
+    /// `InboxError::Answered` where another answer to the same question waits to be taken up.
+    pub fn post(&self, letter: &Letter) -> Result<String, InboxError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| InboxError::Io { path, source }
+        };
+        fs::create_dir_all(&self.dir).map_err(failed(&self.dir))?;
+        let name = name(letter);
+        let path = self.path(&name, LETTER);
+        let text = serde_json::to_vec(letter).map_err(|error| failed(&path)(error.into()))?;
+        if text.len() as u64 > LETTER_BYTES_MAX {
+            return Err(InboxError::TooLong);
+        }
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(&self.dir).map_err(failed(&self.dir))?;
+        file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(failed(file.path()))?;
+        match file.persist_noclobber(&path) {
+            Ok(_) => {}
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                let by = self.read(&name).map_or_else(|| "somebody".to_owned(), |first| first.by);
+                return Err(InboxError::Answered { by });
+            }
+            Err(error) => return Err(failed(&path)(error.error)),
+        }
+        // What was refused before under this name is not this letter.
+        let _ = fs::remove_file(self.path(&name, REFUSAL));
+        sync(&self.dir).map_err(failed(&self.dir))?;
+        Ok(name)
+    }
+
+    /// Returns the names of the letters that wait, the earliest word first; no folder means none.
+    pub fn waiting(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let named = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            named.filter(|name| !name.starts_with('.')).filter_map(|name| name.strip_suffix(LETTER).map(str::to_owned)).take(LETTERS_MAX).collect();
+        names.sort();
+        names
+    }
+
+    /// Reads a letter; nothing where it is gone or is none.
+    pub fn read(&self, name: &str) -> Option<Letter> {
+        let path = self.path(name, LETTER);
+        let is_small = fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= LETTER_BYTES_MAX);
+        is_small.then(|| fs::read(&path).ok()).flatten().and_then(|text| serde_json::from_slice(&text).ok())
+    }
+
+    /// Returns whether a letter waits to be taken up.
+    pub fn waits(&self, name: &str) -> bool {
+        self.path(name, LETTER).exists()
+    }
+
+    /// Takes a letter away whose word is recorded.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name, LETTER))
+    }
+
+    /// Takes a letter away that counts for nothing, and leaves why.
+    pub(super) fn refuse(&self, name: &str, why: &str) -> io::Result<()> {
+        fs::write(self.path(name, REFUSAL), why)?;
+        self.remove(name)
+    }
+
+    /// Takes the answer to a letter that was refused: why.
+    pub fn refusal(&self, name: &str) -> Option<String> {
+        let path = self.path(name, REFUSAL);
+        let why = fs::read_to_string(&path).ok()?;
+        let _ = fs::remove_file(&path);
+        Some(why)
+    }
+
+    fn path(&self, name: &str, ending: &str) -> PathBuf {
+        self.dir.join(format!("{name}{ending}"))
+    }
+}
+
+/// Names a letter: an answer by its question, a word by its time.
+fn name(letter: &Letter) -> String {
+    match &letter.says {
+        Says::Answer { call, .. } => format!("answer-{}", &BlobId::of(format!("{}\0{call}", letter.node).as_bytes()).0[..24]),
+        Says::Word(_) => format!("word-{:016}-{:08x}", letter.at.0, fastrand::u32(..)),
+    }
+}
+
+#[cfg(unix)]
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync(_dir: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::StepId;
+
+    fn answer(by: &str) -> Letter {
+        let says = Says::Answer { call: "c".to_owned(), allowed: true, note: None };
+        Letter { node: NodeId::step(&StepId::from("a")), by: by.to_owned(), at: Timestamp(1), says }
+    }
+
+    #[test]
+    fn of_two_answers_to_one_question_the_first_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let inbox = Inbox::of(dir.path());
+        assert_eq!(inbox.waiting(), Vec::<String>::new());
+        let name = inbox.post(&answer("ann")).unwrap();
+        assert!(matches!(inbox.post(&answer("bob")), Err(InboxError::Answered { by }) if by == "ann"));
+        assert_eq!(inbox.waiting(), [name.clone()]);
+        assert_eq!(inbox.read(&name).unwrap().by, "ann");
+        inbox.refuse(&name, "too late").unwrap();
+        assert!(!inbox.waits(&name));
+        assert_eq!((inbox.refusal(&name).as_deref(), inbox.refusal(&name)), (Some("too late"), None));
+    }
+
+    #[test]
+    fn what_is_no_letter_is_none_and_words_keep_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let inbox = Inbox::of(dir.path());
+        let word = |at: u64| Letter { at: Timestamp(at), says: Says::Word("x".to_owned()), ..answer("ann") };
+        let (late, early) = (inbox.post(&word(20)).unwrap(), inbox.post(&word(3)).unwrap());
+        assert_eq!(inbox.waiting(), [early, late]);
+        fs::write(dir.path().join("inbox/broken.json"), "{").unwrap();
+        assert!(inbox.waiting().contains(&"broken".to_owned()) && inbox.read("broken").is_none());
+        assert!(matches!(inbox.post(&Letter { says: Says::Word("x".repeat(300_000)), ..answer("ann") }), Err(InboxError::TooLong)));
+    }
+}
