@@ -2,7 +2,7 @@
 use super::{
     Agent, Trouble, blocking,
     gate::{Gate, Passed},
-    lanes::Lanes,
+    lanes::{Lane, Lanes},
 };
 use crate::{
     clock::millis,
@@ -30,12 +30,19 @@ impl Agent<'_> {
         let open: Vec<Call> = self.talk.open_calls().cloned().collect();
         self.sweep(&open).await?;
         let lanes = Lanes::new(open.iter().map(|call| self.effect(&call.call.name, input_of(call))).collect());
+        for (at, call) in open.iter().enumerate() {
+            // Sub-agents that had not begun when the process died start from what those beside them started from.
+            if let Some(Recovery::Delegated(base)) = call.started.as_ref().map(|started| &started.recovery) {
+                let _ = lanes.lane(at).base().set(base.clone());
+            }
+        }
         let slots = Semaphore::new(AT_ONCE);
         let this = &*self;
         let (lanes, slots) = (&lanes, &slots);
         let ends = join_all(open.iter().enumerate().map(|(at, call)| async move {
-            let end = this.answer(at, call, lanes, slots).await;
-            lanes.finish(at);
+            let lane = lanes.lane(at);
+            let end = this.answer(lane, call, slots).await;
+            lane.finish();
             end
         }))
         .await;
@@ -58,12 +65,13 @@ impl Agent<'_> {
         }
     }
 
-    async fn answer(&self, at: usize, call: &Call, lanes: &Lanes, slots: &Semaphore) -> Result<Vec<Event>, Trouble> {
-        lanes.wait(at).await;
-        let _slot = slots.acquire().await;
+    async fn answer(&self, lane: Lane<'_>, call: &Call, slots: &Semaphore) -> Result<Vec<Event>, Trouble> {
+        lane.wait().await;
+        // Sub-agents wait for each other, and have bounds of their own.
+        let _slot = if self.effect(&call.call.name, input_of(call)) == Effect::Delegated { None } else { slots.acquire().await.ok() };
         self.go_on()?;
         let span = trace::tool(&call.call.name, &call.call.id);
-        let answered = self.pass(at, call, lanes).instrument(span.clone()).await;
+        let answered = self.pass(lane, call).instrument(span.clone()).await;
         if let Ok(events) = &answered {
             note(&span, events);
         }
@@ -71,12 +79,13 @@ impl Agent<'_> {
     }
 
     /// Takes a call through the gate, runs it and records its result.
-    async fn pass(&self, at: usize, call: &Call, lanes: &Lanes) -> Result<Vec<Event>, Trouble> {
+    async fn pass(&self, lane: Lane<'_>, call: &Call) -> Result<Vec<Event>, Trouble> {
         if call.cut {
             return self.refuse(&call.call, "This call was cut at the output limit and was not run. Make it again in smaller pieces.", "cut").await;
         }
         if let Some(started) = &call.started {
-            return self.recover(call, started).await;
+            lane.begin();
+            return self.recover(lane, call, started).await;
         }
         match self.gate(&call.call).await? {
             Gate::Refuse { text, verdict } => self.refuse(&call.call, &text, verdict).await,
@@ -85,8 +94,11 @@ impl Agent<'_> {
                     return self.ask_person(&call.call, asks, passed).await;
                 }
                 let effect = self.recoverable(self.effect(&call.call.name, &passed.input));
-                lanes.wait_as(at, &effect).await;
-                let recovery = self.recovery(&effect).await?;
+                lane.wait_as(&effect).await;
+                let recovery = match (&effect, &self.session.delegates) {
+                    (Effect::Delegated, Some(delegates)) => Recovery::Delegated(lane.base().get_or_try_init(|| delegates.present()).await?.clone()),
+                    _ => self.recovery(&effect).await?,
+                };
                 let event = Event::ToolStarted {
                     node: self.session.node.clone(),
                     call: call.call.id.clone(),
@@ -94,7 +106,8 @@ impl Agent<'_> {
                     recovery: recovery.clone(),
                 };
                 let mut events = vec![self.put(event).await?];
-                events.extend(self.execute(&call.call, passed, &recovery).await?);
+                lane.begin();
+                events.extend(self.execute(lane, &call.call, passed, &recovery).await?);
                 Ok(events)
             }
         }
@@ -135,9 +148,9 @@ impl Agent<'_> {
     }
 
     /// Ends a call whose effect may have begun before the process died.
-    async fn recover(&self, call: &Call, started: &Started) -> Result<Vec<Event>, Trouble> {
+    async fn recover(&self, lane: Lane<'_>, call: &Call, started: &Started) -> Result<Vec<Event>, Trouble> {
         match &started.recovery {
-            Recovery::Again => {}
+            Recovery::Again | Recovery::Delegated(_) => {}
             Recovery::Restore(files) => self.put_back(files).await?,
             Recovery::Rollback(commit) => self.roll_back(commit).await?,
             Recovery::Unknown => {
@@ -151,13 +164,20 @@ impl Agent<'_> {
             context: Vec::new(),
             verdict: "allowed before the interruption".to_owned(),
         };
-        self.execute(&call.call, passed, &started.recovery).await
+        self.execute(lane, &call.call, passed, &started.recovery).await
     }
 
     /// Runs a call that passed the gate, asks the hooks about its result and records it.
-    async fn execute(&self, call: &ToolCall, passed: Passed, recovery: &Recovery) -> Result<Vec<Event>, Trouble> {
+    async fn execute(&self, lane: Lane<'_>, call: &ToolCall, passed: Passed, recovery: &Recovery) -> Result<Vec<Event>, Trouble> {
         let began = self.equipment.clock.elapsed();
-        let mut output = self.without_secrets(self.run_tool(call, &passed.input).await?);
+        let (mut output, before) = match recovery {
+            Recovery::Delegated(base) => {
+                let delivered = self.delegate(lane, call, &passed.input, base).await?;
+                (delivered.output, delivered.before.map(Recovery::Rollback))
+            }
+            Recovery::Again | Recovery::Restore(_) | Recovery::Rollback(_) | Recovery::Unknown => (self.run_tool(call, &passed.input).await?, None),
+        };
+        output = self.without_secrets(output);
         self.go_on()?;
         let took = self.equipment.clock.elapsed().saturating_sub(began);
         let mut context = passed.context;
@@ -168,7 +188,7 @@ impl Agent<'_> {
         }
         if let Some(reason) = after.blocked {
             if after.rollback {
-                self.undo(recovery).await?;
+                self.undo(before.as_ref().unwrap_or(recovery)).await?;
                 output.text = format!("A hook refused the result of this call, and the worktree was put back to what it was before it: {reason}");
             } else {
                 output.text = format!("A hook refused the result of this call: {reason}\n\n{}", output.text);
@@ -238,7 +258,7 @@ impl Agent<'_> {
     /// Notes what must be known to run a call again, before it runs.
     async fn recovery(&self, effect: &Effect) -> Result<Recovery, Trouble> {
         match effect {
-            Effect::Reads(_) | Effect::Recorded => Ok(Recovery::Again),
+            Effect::Reads(_) | Effect::Recorded | Effect::Delegated => Ok(Recovery::Again),
             Effect::External => Ok(Recovery::Unknown),
             Effect::Writes(paths) => {
                 let (paths, root, blobs) = (paths.clone(), self.session.tools.root.clone(), self.equipment.blobs.clone());
@@ -265,7 +285,7 @@ impl Agent<'_> {
         match recovery {
             Recovery::Restore(files) => self.put_back(files).await,
             Recovery::Rollback(commit) => self.roll_back(commit).await,
-            Recovery::Again | Recovery::Unknown => Ok(()),
+            Recovery::Again | Recovery::Delegated(_) | Recovery::Unknown => Ok(()),
         }
     }
 
@@ -273,7 +293,7 @@ impl Agent<'_> {
     async fn sweep(&self, open: &[Call]) -> Result<(), Trouble> {
         let restores = open.iter().filter_map(|call| match &call.started.as_ref()?.recovery {
             Recovery::Restore(files) => Some(files.iter().map(|file| file.path.clone())),
-            Recovery::Again | Recovery::Rollback(_) | Recovery::Unknown => None,
+            Recovery::Again | Recovery::Rollback(_) | Recovery::Delegated(_) | Recovery::Unknown => None,
         });
         let paths: BTreeSet<String> = restores.flatten().collect();
         if paths.is_empty() {

@@ -168,7 +168,7 @@ impl Agent<'_> {
             return Mode::Deny("this agent may only read, and this call could write. Use a command or tool that only reads.".to_owned());
         }
         match effect {
-            Effect::Reads(_) | Effect::Writes(_) | Effect::External | Effect::Recorded => Mode::Allow,
+            Effect::Reads(_) | Effect::Writes(_) | Effect::External | Effect::Recorded | Effect::Delegated => Mode::Allow,
             Effect::Exclusive if self.session.free_shell => Mode::Allow,
             Effect::Exclusive => Mode::Ask(format!("{} may do anything on this machine", call.name)),
         }

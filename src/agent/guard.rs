@@ -7,14 +7,14 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The account of the whole run, shared by all agents: asked before a request, settled after it, so that together they
+/// An account that agents share: that of the whole run, or that of an agent and its sub-agents. It is asked before a request, settled after it, so that together they
 /// pass its limit by no more than what was in flight.
 pub trait Purse: Send + Sync {
-    /// Sets tokens aside for a request.
+    /// Sets a turn and tokens aside for a request.
     ///
     /// # Errors
-    /// The limit that is used up.
-    fn reserve(&self, tokens: u64) -> Result<(), Limit>;
+    /// The limit that is used up, and whose it is.
+    fn reserve(&self, tokens: u64) -> Result<(), Failure>;
     /// Gives the reservation back and charges what was used, if a reply came.
     fn settle(&self, reserved: u64, reply: Option<&Reply>);
 }

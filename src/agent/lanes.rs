@@ -1,38 +1,92 @@
 //! The order of the calls of one reply: each waits for the earlier ones that its effect conflicts with.
-use crate::tools::Effect;
+use crate::{event::CommitId, tools::Effect};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// One lane a call. A call only ever waits for earlier ones, so nothing waits in a circle.
+/// One lane a call. A call only ever waits for the end of earlier ones, and for the beginning of later ones that wait for
+/// nothing after it, so nothing waits in a circle.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    effects: Vec<Effect>,
-    done: Vec<CancellationToken>,
+pub(super) struct Lanes(Vec<Way>);
+
+#[derive(Debug)]
+struct Way {
+    effect: Effect,
+    begun: CancellationToken,
+    done: CancellationToken,
+    /// What sub-agents start from, kept by the first of those that start from the same files.
+    base: OnceCell<CommitId>,
+}
+
+/// The lane of one call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lane<'a> {
+    lanes: &'a Lanes,
+    at: usize,
 }
 
 impl Lanes {
     /// Takes the effects in the order of the reply.
     pub(super) fn new(effects: Vec<Effect>) -> Lanes {
-        let done = effects.iter().map(|_| CancellationToken::new()).collect();
-        Lanes { effects, done }
+        let way = |effect| Way { effect, begun: CancellationToken::new(), done: CancellationToken::new(), base: OnceCell::new() };
+        Lanes(effects.into_iter().map(way).collect())
     }
 
-    /// Waits until no earlier call that conflicts with the effect of call `at` is under way.
-    pub(super) async fn wait(&self, at: usize) {
-        self.wait_as(at, &self.effects[at]).await;
+    /// Returns the lane of call `at`.
+    pub(super) fn lane(&self, at: usize) -> Lane<'_> {
+        Lane { lanes: self, at }
     }
 
-    /// Waits as call `at` would with another effect (a hook rewrote its input).
-    pub(super) async fn wait_as(&self, at: usize, effect: &Effect) {
-        for earlier in 0..at {
-            if self.effects[earlier].conflicts(effect) {
-                self.done[earlier].cancelled().await;
+    /// Returns the calls that start from the same files as call `at`: sub-agents with nothing between them that must keep
+    /// its order.
+    fn abreast(&self, at: usize) -> std::ops::Range<usize> {
+        let breaks = |way: &Way| way.effect != Effect::Delegated && way.effect.conflicts(&Effect::Delegated);
+        let first = self.0[..at].iter().rposition(breaks).map_or(0, |before| before + 1);
+        let end = self.0[at..].iter().position(breaks).map_or(self.0.len(), |after| at + after);
+        first..end
+    }
+}
+
+impl<'a> Lane<'a> {
+    /// Waits until no earlier call that conflicts with the call's effect is under way.
+    pub(super) async fn wait(self) {
+        self.wait_as(&self.lanes.0[self.at].effect).await;
+    }
+
+    /// Waits as it would with another effect (a hook rewrote the input).
+    pub(super) async fn wait_as(self, effect: &Effect) {
+        for earlier in &self.lanes.0[..self.at] {
+            if earlier.effect.conflicts(effect) {
+                earlier.done.cancelled().await;
             }
         }
     }
 
-    /// Says that call `at` is over.
-    pub(super) fn finish(&self, at: usize) {
-        self.done[at].cancel();
+    /// Returns where what sub-agents start from is kept: the same for all that start from the same files.
+    pub(super) fn base(self) -> &'a OnceCell<CommitId> {
+        &self.lanes.0[self.lanes.abreast(self.at).start].base
+    }
+
+    /// Says that it is recorded what the call will do.
+    pub(super) fn begin(self) {
+        self.lanes.0[self.at].begun.cancel();
+    }
+
+    /// Waits until it is the turn of a sub-agent's work: the others that start from the same files have begun, and those
+    /// before it are over.
+    pub(super) async fn turn(self) {
+        for at in self.lanes.abreast(self.at) {
+            let way = &self.lanes.0[at];
+            if way.effect == Effect::Delegated && at != self.at {
+                let wait = if at < self.at { &way.done } else { &way.begun };
+                wait.cancelled().await;
+            }
+        }
+    }
+
+    /// Says that the call is over.
+    pub(super) fn finish(self) {
+        self.begin();
+        self.lanes.0[self.at].done.cancel();
     }
 }
 
@@ -48,14 +102,33 @@ mod tests {
     #[test]
     fn only_conflicting_calls_wait_and_only_for_earlier_ones() {
         let lanes = Lanes::new(vec![Effect::Reads(vec![]), writes("a"), writes("b"), Effect::Reads(vec!["a".to_owned()]), Effect::Exclusive]);
-        let free = |at: usize| lanes.wait(at).now_or_never().is_some();
+        let free = |at: usize| lanes.lane(at).wait().now_or_never().is_some();
         assert_eq!([free(0), free(1), free(2), free(3), free(4)], [true, false, false, false, false]);
-        lanes.finish(0);
+        lanes.lane(0).finish();
         assert_eq!([free(1), free(2), free(3), free(4)], [true, true, false, false]);
-        lanes.finish(1);
+        lanes.lane(1).finish();
         assert!(free(3) && !free(4));
-        lanes.finish(2);
-        lanes.finish(3);
+        lanes.lane(2).finish();
+        lanes.lane(3).finish();
         assert!(free(4));
+    }
+
+    #[test]
+    fn sub_agents_work_abreast_and_deliver_in_order() {
+        let lanes = Lanes::new(vec![writes("a"), Effect::Delegated, Effect::Recorded, Effect::Delegated, Effect::Exclusive, Effect::Delegated]);
+        let free = |at: usize| lanes.lane(at).wait().now_or_never().is_some();
+        let turn = |at: usize| lanes.lane(at).turn().now_or_never().is_some();
+        assert_eq!([1, 3, 5].map(free), [false, false, false]);
+        lanes.lane(0).finish();
+        assert_eq!([1, 3, 4, 5].map(free), [true, true, false, false]);
+        assert!(std::ptr::eq(lanes.lane(1).base(), lanes.lane(3).base()) && !std::ptr::eq(lanes.lane(1).base(), lanes.lane(5).base()));
+        assert_eq!([turn(1), turn(3)], [false, false], "the other has not begun");
+        lanes.lane(3).begin();
+        assert_eq!([turn(1), turn(3)], [true, false], "the one before is not over");
+        lanes.lane(1).finish();
+        assert!(turn(3) && !free(4));
+        lanes.lane(3).finish();
+        lanes.lane(4).finish();
+        assert!(free(5) && turn(5));
     }
 }

@@ -5,6 +5,7 @@
 //! through in `gate`, room in the window in `compact`. It knows nothing of the graph it is a part of.
 mod act;
 mod compact;
+mod delegate;
 mod gate;
 mod guard;
 mod lanes;
@@ -24,6 +25,7 @@ use crate::{
     tools::{ToolContext, Toolbox},
     trace,
 };
+pub use delegate::{Account, Delegates, Delivered, Done, Order};
 use futures_util::future::{BoxFuture, Shared};
 pub use guard::{Purse, out_of_budget};
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
@@ -42,7 +44,7 @@ pub struct Equipment {
     pub toolbox: Arc<Toolbox>,
     /// All hooks.
     pub hooks: Arc<Hooks>,
-    /// The run's account.
+    /// The account it draws on.
     pub purse: Arc<dyn Purse>,
     /// What people have to say to it.
     pub words: Arc<dyn Words>,
@@ -108,6 +110,8 @@ pub struct Session {
     pub worktree: Option<Arc<Worktree>>,
     /// Set where the workspace's files are still being put there.
     pub coming: Option<Coming>,
+    /// Who does what it hands over, where it may start sub-agents.
+    pub delegates: Option<Arc<dyn Delegates>>,
     /// Its node's name, for hooks.
     pub agent_id: String,
     /// The run's id, for hooks.
@@ -287,7 +291,7 @@ impl<'a> Agent<'a> {
         self.make_room(&brief).await?;
         let estimate = self.talk.estimated_prompt();
         guard::admit(&self.session.spec.limits, &self.talk, self.equipment.clock.elapsed().saturating_sub(self.began), estimate)?;
-        self.equipment.purse.reserve(estimate).map_err(guard::out_of_budget)?;
+        self.equipment.purse.reserve(estimate)?;
         let asked = self.request(&brief).await;
         self.equipment.purse.settle(estimate, asked.as_ref().ok());
         let reply = self.unique_ids(asked.map_err(|error| self.no_reply(error))?);

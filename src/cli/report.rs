@@ -9,7 +9,7 @@ mod words;
 use super::screen::Tone;
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, StepId},
+    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, StepId},
     journal::{Branch, Conversation, LeaseError, Question, Spent, Workspace},
     message::Reply,
 };
@@ -55,6 +55,7 @@ pub(super) struct Node {
     pub(super) words: usize,
     /// Whether an agent works there.
     pub(super) is_agent: bool,
+    pub(super) selected: Vec<SelectProgress>,
     pub(super) retry: Option<Failure>,
     pub(super) outcome: Option<Outcome>,
 }
@@ -228,6 +229,8 @@ impl Report {
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
             | Event::MergeAdvanced { node, .. }
+            | Event::SelectAdvanced { node, .. }
+            | Event::WorkDelivered { node, .. }
             | Event::QuestionAsked { node, .. }
             | Event::QuestionAnswered { node, .. }
             | Event::Told { node, .. }
@@ -291,6 +294,7 @@ impl Node {
             Event::QuestionAsked { .. } | Event::QuestionAnswered { .. } => self.asks.apply(&record.event),
             Event::Told { .. } => self.words += 1,
             Event::AgentBriefed { .. } => self.is_agent = true,
+            Event::SelectAdvanced { progress, .. } => self.selected.push(progress.clone()),
             Event::RetryScheduled { failure, .. } => {
                 self.retry = Some(failure.clone());
                 self.outcome = None;
@@ -300,6 +304,7 @@ impl Node {
                 self.retry = None;
             }
             Event::TimerFired { .. }
+            | Event::WorkDelivered { .. }
             | Event::ConditionEvaluated { .. }
             | Event::FrameOpened { .. }
             | Event::MessageAdded { .. }

@@ -1,7 +1,7 @@
 //! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
 use super::report::{block, line, plain};
 use crate::{
-    event::{Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SkipCause},
+    event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause},
     git::short_name,
     journal::{NodeState, RunState, Spent},
     llm::Model,
@@ -61,6 +61,10 @@ impl Screen {
                 of(node, text, if *passed { Tone::Plain } else { Tone::Warn })
             }
             Event::MergeAdvanced { node, progress } => Some(merge(node, progress)),
+            Event::SelectAdvanced { node, progress } => select(node, progress),
+            Event::WorkDelivered { node, delivery: Delivery::Conflicted { paths } } => {
+                of(node, format!("does not fit the work of {}: {}", node.owner(), line(&paths.join(", "), 110)), Tone::Warn)
+            }
             Event::QuestionAsked { node, question, .. } => of(node, format!("asks: {question}"), Tone::Warn),
             Event::QuestionAnswered { node, allowed, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {}", line(note, 110))).unwrap_or_default();
@@ -87,6 +91,7 @@ impl Screen {
             | Event::MessageAdded { .. }
             | Event::ToolStarted { .. }
             | Event::WorkCaptured { .. }
+            | Event::WorkDelivered { .. }
             | Event::TimerFired { .. }
             | Event::BranchIntended { .. }
             | Event::RunFinished { .. } => None,
@@ -108,6 +113,17 @@ impl Screen {
         };
         (node.to_string(), text, tone)
     }
+}
+
+fn select(node: &NodeId, progress: &SelectProgress) -> Option<(String, String, Tone)> {
+    let (text, tone) = match progress {
+        SelectProgress::Gated { passed: true, .. } => return None,
+        SelectProgress::Gated { candidate, tail, .. } => (format!("{candidate} is out: {}", line(&red_line(tail), 110)), Tone::Warn),
+        SelectProgress::Voted { vote, winner, .. } => (format!("vote {vote} for {winner}"), Tone::Plain),
+        SelectProgress::Abstained { vote, reason } => (format!("vote {vote} was not given: {}", line(reason, 110)), Tone::Warn),
+        SelectProgress::Chosen { winner, .. } => (format!("chose {winner}"), Tone::Plain),
+    };
+    Some((node.to_string(), text, tone))
 }
 
 fn merge(node: &NodeId, progress: &MergeProgress) -> (String, String, Tone) {

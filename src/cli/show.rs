@@ -8,7 +8,7 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{MergeProgress, NodeId, Outcome, RunStarted},
+    event::{MergeProgress, NodeId, Outcome, RunStarted, SelectProgress},
     git::short_name,
     journal::{Lease, Spent},
     source,
@@ -60,6 +60,7 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
     text.push_str(&reasons(report, color));
     text.push_str(&how_to_answer(report, &report.run()));
     text.push_str(&merges(report, color));
+    text.push_str(&choices(report, color));
     text.push_str(&worktrees(report, is_there, color));
     if let Some(words) = &report.last_words {
         let _ = write!(text, "\n{}\n{}", title(color, "The orchestrator's last words"), indent(block(words).trim(), 2));
@@ -245,6 +246,33 @@ fn merged(progress: &MergeProgress) -> (&'static str, String, Tone) {
         MergeProgress::Ejected { from, reason } => ("ejected", line(&format!("{from}: {reason}"), 400), Tone::Bad),
         MergeProgress::Verified { commit, passed: true, .. } => ("green", short(&commit.0).to_owned(), Tone::Good),
         MergeProgress::Verified { commit, tail, .. } => ("red", format!("{}: {}", short(&commit.0), line(last_line(tail), 200)), Tone::Bad),
+    }
+}
+
+fn choices(report: &Report, color: bool) -> String {
+    let mut text = String::new();
+    for (id, node) in report.nodes().into_iter().filter(|(_, node)| !node.selected.is_empty()) {
+        let _ = writeln!(text, "\n{}", title(color, &format!("Choice {}", line(&id.to_string(), 60))));
+        for progress in &node.selected {
+            let (word, said, tone) = selected(progress);
+            let _ = writeln!(text, "  {}", paint(color, tone, &format!("{word:<8}  {said}")));
+        }
+    }
+    text
+}
+
+/// Says one step of a choice: a word for it, and the rest of its line.
+fn selected(progress: &SelectProgress) -> (&'static str, String, Tone) {
+    match progress {
+        SelectProgress::Gated { candidate, passed: true, .. } => ("green", line(&candidate.to_string(), 100), Tone::Plain),
+        SelectProgress::Gated { candidate, tail, .. } => ("red", line(&format!("{candidate}: {}", last_line(tail)), 300), Tone::Warn),
+        SelectProgress::Voted { vote, winner, why, .. } => ("vote", line(&format!("{vote} for {winner}: {why}"), 400), Tone::Plain),
+        SelectProgress::Abstained { vote, reason } => ("no vote", line(&format!("{vote}: {reason}"), 400), Tone::Warn),
+        SelectProgress::Chosen { winner, losers, kept_until } => {
+            let others = if losers.is_empty() { String::new() } else { format!(", {} put aside", losers.len()) };
+            let kept = kept_until.filter(|_| !losers.is_empty()).map(|until| format!(", kept until {until}")).unwrap_or_default();
+            ("chosen", line(&format!("{winner}{others}{kept}"), 300), Tone::Good)
+        }
     }
 }
 

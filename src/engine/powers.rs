@@ -6,13 +6,13 @@ use super::{
     fan,
     purse::RunPurse,
     scope,
-    steps::{self, End, Services, Whose, Workplace},
+    steps::{self, End, Opening, Services, Sessions, Workplace},
 };
 use crate::{
     agent::{Agent, Trouble, note},
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
-    journal::{Conversation, Recorder, RunState},
+    journal::{Conversation, NodeState, Recorder, RunState},
     message::{Message, ToolSpec},
     plan::{AgentSpec, OrchestratorSpec, Plan},
     tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, Toolbox},
@@ -20,7 +20,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -123,13 +126,14 @@ pub(super) struct Watcher {
     pub(super) recorder: Recorder,
     pub(super) desk: mpsc::Sender<Petition>,
     pub(super) cancel: CancellationToken,
+    pub(super) helpers: Arc<BTreeMap<String, NodeState>>,
     pub(super) talk: Conversation,
     pub(super) run: RunStarted,
 }
 
 impl Watcher {
     /// Goes on with the conversation until it rests.
-    pub(super) async fn run(self, services: &Services) -> End {
+    pub(super) async fn run(self, services: &Arc<Services>) -> End {
         match self.session(services).await {
             Ok(text) => End::Rested { text, failure: None },
             Err(Trouble::Failed(failure)) => End::Rested { text: String::new(), failure: Some(failure) },
@@ -138,17 +142,30 @@ impl Watcher {
         }
     }
 
-    async fn session(&self, services: &Services) -> Result<String, Trouble> {
+    fn sessions(&self, services: &Arc<Services>) -> Sessions {
+        Sessions {
+            services: services.clone(),
+            plan: self.plan.clone(),
+            recorder: self.recorder.clone(),
+            purse: self.purse.clone(),
+            run: self.run.clone(),
+            attempt: 1,
+            began: Timestamp(0),
+            helpers: self.helpers.clone(),
+            pulse: Pulse::new(&services.clock),
+        }
+    }
+
+    async fn session(&self, services: &Arc<Services>) -> Result<String, Trouble> {
         let bug = || Trouble::Failed(Failure::new(FailureKind::Bug, "the orchestrator was never briefed"));
         let spec = self.plan.orchestrator.as_ref().ok_or_else(bug)?;
         let brief = self.talk.brief().cloned().ok_or_else(bug)?;
         let agent = agent(&self.plan, spec).ok_or_else(bug)?;
         let view = steps::view(services, &self.base).await?;
         let place = Workplace { worktree: None, root: view, cwd: None, base: Some(self.base.clone()), scope: None, env: services.env.clone(), coming: None };
-        let pulse = Pulse::new(&services.clock);
-        let mut equipment = services.equipment(&self.recorder, self.purse.clone(), &pulse);
+        let opening = Opening { node: &self.node, agent, place, spent: self.talk.spent(), cancel: &self.cancel };
+        let (mut equipment, session) = self.sessions(services).open(opening)?;
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
-        let session = services.session(Whose { node: &self.node, run: &self.run, cancel: &self.cancel, pulse: &pulse }, agent, place)?;
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());
         let ended = watcher.run(&brief).await;
         note(watcher.span(), &ended);
@@ -191,7 +208,7 @@ pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> O
     let brief = Brief {
         agent: agent.name.clone(),
         models: agent.model.choices.clone(),
-        system: services.system(&agent, None),
+        system: steps::system(services, plan, &agent, None),
         tools: declared,
         output_schema: None,
         message: Message::user(&message),

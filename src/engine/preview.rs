@@ -362,29 +362,35 @@ impl Known<'_> {
         Some(prices?.into_iter().fold(0.0, f64::max) / 1e6)
     }
 
-    /// Expands a step whose items follow from what is known before the run.
+    /// Works the items of a step out as the run will, where everything that they are made from is known.
     fn items(&self, step: &PlannedStep, scope: &Scope) -> Option<ItemsPreview> {
-        let by = if step.for_each.is_some() { "for_each" } else { "matrix" };
-        let mut lists: Vec<(String, &Value)> = step.for_each.iter().map(|for_each| (String::new(), &for_each.items.value)).collect();
-        lists.extend(step.matrix.iter().flat_map(|matrix| &matrix.axes).map(|(name, values)| (format!("{}: ", name.value), &values.value)));
-        let most = step.for_each.as_ref().and_then(|fan| fan.max_parallel.as_ref());
-        let most = most.or_else(|| step.matrix.as_ref().and_then(|fan| fan.max_parallel.as_ref())).map(|most| most.value.clone());
-        if lists.is_empty() {
-            return None;
-        }
-        let templates = step.for_each.iter().flat_map(|for_each| for_each.key.iter().chain(&for_each.needs)).map(|text| text.value.as_str());
-        let literal = lists.iter().all(|(_, values)| values.is_array());
-        let known = |text: &str| prompts::check(text).is_ok_and(|read| read.iter().all(|read| read.path.first().is_some_and(|root| root != "steps")));
-        let computable = lists.iter().filter_map(|(_, values)| values.as_str()).chain(templates).all(known) && (self.complete || literal);
-        let items = if computable { fan::expand(step, scope).ok() } else { None };
-        let written = || lists.iter().map(|(name, values)| format!("{name}{}", values.as_str().map_or_else(|| shown(values), str::to_owned)));
+        let (by, written): (&str, Vec<(Option<&str>, &Value)>) = match (&step.for_each, &step.matrix) {
+            (Some(for_each), _) => ("for_each", vec![(None, &for_each.items.value)]),
+            (None, Some(matrix)) => ("matrix", matrix.axes.iter().map(|(name, values)| (Some(name.as_str()), &values.value)).collect()),
+            (None, None) => return None,
+        };
+        let most = step.for_each.as_ref().map_or_else(|| step.matrix.as_ref()?.max_parallel.as_ref(), |for_each| for_each.max_parallel.as_ref());
+        let further = step.for_each.iter().flat_map(|for_each| for_each.key.iter().chain(&for_each.needs)).map(|text| text.value.as_str());
+        let mut texts = written.iter().map(|(_, value)| *value).chain(most.map(|most| &most.value)).filter_map(Value::as_str).chain(further);
+        let known = |text: &str| prompts::check(text).is_ok_and(|read| read.iter().all(|read| self.is_known(&read.path)));
+        let items = if texts.all(known) { fan::expand(step, scope).ok() } else { None };
+        let expression = written.iter().map(|(name, value)| name.map_or_else(|| shown(value), |name| format!("{name}: {}", shown(value)))).collect::<Vec<_>>();
         Some(ItemsPreview {
             by: by.to_owned(),
-            keys: items.as_ref().map(|(items, _)| items.iter().take(KEYS).map(|item| item.key.clone()).collect()).unwrap_or_default(),
-            expression: if items.is_some() { None } else { Some(written().collect::<Vec<_>>().join(", ")) },
-            max_parallel: items.as_ref().map_or(most, |(_, most)| most.map(Value::from)),
-            count: items.map(|(items, _)| items.len()),
+            count: items.as_ref().map(|(items, _)| items.len()),
+            keys: items.iter().flat_map(|(items, _)| items).take(KEYS).map(|item| item.key.clone()).collect(),
+            expression: items.is_none().then(|| expression.join(", ")),
+            max_parallel: items.map_or_else(|| most.map(|most| most.value.clone()), |(_, most)| most.map(Value::from)),
         })
+    }
+
+    /// Returns whether what a template reads is known before the run.
+    fn is_known(&self, path: &[String]) -> bool {
+        match path.first().map(String::as_str) {
+            Some("inputs") => self.complete,
+            Some("steps" | "loop" | "matrix" | "env") => false,
+            _ => true,
+        }
     }
 
     fn agent(&self, agent: &AgentSpec, sessions: u64) -> AgentPreview {

@@ -1,5 +1,12 @@
 //! The account of a whole run: reserved before each request, settled after.
-use crate::{agent::Purse, clock::Clock, event::Limit, journal::Spent, message::Reply, plan::Limits};
+use crate::{
+    agent::{Purse, out_of_budget},
+    clock::Clock,
+    event::{Failure, Limit},
+    journal::Spent,
+    message::Reply,
+    plan::Limits,
+};
 use std::{
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     time::Duration,
@@ -63,10 +70,8 @@ impl RunPurse {
         self.reached.store(number, Ordering::SeqCst);
         Err(limit)
     }
-}
 
-impl Purse for RunPurse {
-    fn reserve(&self, tokens: u64) -> Result<(), Limit> {
+    fn take(&self, tokens: u64) -> Result<(), Limit> {
         let used = self.tokens.load(Ordering::SeqCst) + self.reserved.load(Ordering::SeqCst);
         if used.saturating_add(tokens) > self.limits.tokens {
             return self.refuse(Limit::Tokens);
@@ -84,6 +89,12 @@ impl Purse for RunPurse {
         self.turns.fetch_add(1, Ordering::SeqCst);
         self.reserved.fetch_add(tokens, Ordering::SeqCst);
         Ok(())
+    }
+}
+
+impl Purse for RunPurse {
+    fn reserve(&self, tokens: u64) -> Result<(), Failure> {
+        self.take(tokens).map_err(out_of_budget)
     }
 
     fn settle(&self, reserved: u64, reply: Option<&Reply>) {
@@ -115,12 +126,12 @@ mod tests {
     fn what_is_in_flight_counts_and_a_refusal_is_remembered() {
         let limits = Limits { tokens: 100, turns: 3, usd: Some(1.0), ..Limits::RUN };
         let purse = RunPurse::new(limits, &Spent::default(), Clock::system());
-        assert_eq!(purse.reserve(60), Ok(()));
-        assert_eq!(purse.reserve(60), Err(Limit::Tokens));
+        assert_eq!(purse.take(60), Ok(()));
+        assert_eq!(purse.take(60), Err(Limit::Tokens));
         assert_eq!(purse.reached(), Some(Limit::Tokens));
         purse.settle(60, None);
-        assert_eq!(purse.reserve(60), Ok(()));
+        assert_eq!(purse.take(60), Ok(()));
         purse.settle(60, Some(&Reply { usage: Usage { input: 10, output: 10, ..Usage::default() }, usd: Some(1.5), ..reply("", &[]) }));
-        assert_eq!(purse.reserve(10), Err(Limit::Money));
+        assert_eq!(purse.take(10), Err(Limit::Money));
     }
 }

@@ -274,6 +274,7 @@ impl<S: Store> Engine<'_, S> {
         let job = Job {
             scope: scope::scope(state, &node, &scope::reads(step)),
             sources: steps::sources(state, &node, step),
+            candidates: steps::candidates(state, &node, step),
             run: self.started(),
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
             purse: self.purse.clone(),
@@ -281,7 +282,7 @@ impl<S: Store> Engine<'_, S> {
             cancel: token.clone(),
             node: node.clone(),
             state: state.node(&node).cloned().unwrap_or_default(),
-            helpers: state.helpers(&node).map(|(name, talk)| (name.to_owned(), talk.clone())).collect(),
+            helpers: steps::helpers(state, &node),
             tips: self.tips.for_node(state, &node),
             base: self.base(&node.within),
         };
@@ -299,6 +300,7 @@ impl<S: Store> Engine<'_, S> {
             recorder: self.recorder.clone(),
             desk: self.desk.clone(),
             cancel: token.clone(),
+            helpers: steps::helpers(state, &node),
             talk: state.node(&node).map(|state| state.conversation.clone()).unwrap_or_default(),
             run: self.started(),
             node: node.clone(),

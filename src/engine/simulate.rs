@@ -12,7 +12,7 @@ use super::{
     stub,
 };
 use crate::{
-    agent::{Purse as _, out_of_budget},
+    agent::Purse as _,
     clock::{Clock, Timestamp},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, Nowhere, RunState},
@@ -255,8 +255,8 @@ impl Stage {
         let said = stub::said(&self.stub, &job.node, self.count(&job.node));
         let is_agent = matches!(step.work, Work::Agent { .. });
         let (usd, tokens) = if is_agent { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
-        if is_agent && let Err(limit) = purse.reserve(tokens) {
-            return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, end: out_of_budget(limit).into() };
+        if is_agent && let Err(failure) = purse.reserve(tokens) {
+            return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, end: failure.into() };
         }
         let (takes, too_long) = stub::takes(&said, step);
         let end = if too_long {

@@ -165,7 +165,11 @@ impl NodeId {
         }
         if let Some(helper) = &self.helper {
             slug.push_str("..");
-            slug.push_str(&helper.chars().take(20).collect::<String>());
+            if helper.len() <= 24 {
+                slug.push_str(helper);
+            } else {
+                slug.push_str(&format!("{}_{}", helper.chars().take(12).collect::<String>(), &BlobId::of(helper.as_bytes()).0[..10]));
+            }
         }
         // Git refuses `..` in ref names; a single underscore pair stands for it.
         slug.replace("..", "__")
@@ -224,6 +228,9 @@ mod tests {
         }
         assert_eq!(NodeId::item(&step, "auth").slug(), "build.auth");
         assert_eq!(NodeId::step(&step).helper("resolver-1").slug(), "build__resolver-1");
+        let deep = |name: &str| NodeId::step(&step).helper(name).slug();
+        assert_ne!(deep("agent-10-12-11-10-12-11"), deep("agent-10-12-11-10-12-12"));
+        assert_ne!(deep("agent-10-12-11-10-12-11-1"), deep("agent-10-12-11-10-12-11-2"));
         let owner = NodeId::item(&StepId::from("polish"), "a b");
         let inner = |round| NodeId::inside(&owner.frame(1, round), &step);
         assert_ne!(inner(1).slug(), inner(2).slug());

@@ -3,6 +3,7 @@
 //! A run is its journal: [`Event`] is what is journalled, folded into state, shown, exported and replayed. The enum is
 //! closed and in the past tense; an event is acknowledged before its effect is visible. Serialised externally tagged
 //! (`{"step_started": {…}}`), since blocks inside keep their raw bytes, which tagged enums would lose.
+mod choice;
 mod id;
 mod outcome;
 
@@ -10,6 +11,7 @@ use crate::{
     clock::Timestamp,
     message::{Message, Reply, ToolResult, ToolSpec},
 };
+pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, Frame, NodeId, RunId, StepId};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
@@ -197,6 +199,20 @@ pub enum Event {
         node: NodeId,
         /// What happened.
         progress: MergeProgress,
+    },
+    /// A step of a choice.
+    SelectAdvanced {
+        /// The select step's node.
+        node: NodeId,
+        /// What happened.
+        progress: SelectProgress,
+    },
+    /// A sub-agent's work reached whoever asked for it; recorded before any file is touched.
+    WorkDelivered {
+        /// The sub-agent's node.
+        node: NodeId,
+        /// What became of it.
+        delivery: Delivery,
     },
     /// A node waits for a person.
     QuestionAsked {
@@ -433,6 +449,8 @@ pub enum Recovery {
     Restore(Vec<FileBefore>),
     /// It may do anything in the worktree: go back to this commit's tree and run it again.
     Rollback(CommitId),
+    /// A sub-agent does it, from this commit: its conversation goes on.
+    Delegated(CommitId),
     /// It reaches beyond the worktree: tell the model that the outcome is unknown.
     Unknown,
 }
@@ -506,6 +524,8 @@ impl Event {
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
             | Event::MergeAdvanced { node, .. }
+            | Event::SelectAdvanced { node, .. }
+            | Event::WorkDelivered { node, .. }
             | Event::QuestionAsked { node, .. }
             | Event::QuestionAnswered { node, .. }
             | Event::Told { node, .. }
@@ -544,6 +564,8 @@ impl Event {
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
             | Event::MergeAdvanced { .. }
+            | Event::SelectAdvanced { .. }
+            | Event::WorkDelivered { .. }
             | Event::QuestionAsked { .. }
             | Event::RetryScheduled { .. }
             | Event::TimerFired { .. }

@@ -5,6 +5,8 @@
 use super::{
     commit::CommitMeta,
     error::GitError,
+    merge_tree::Merged,
+    objects::TreeId,
     path,
     refs::{Expected, RefMove},
     workspaces::{Workspaces, Worktree},
@@ -15,6 +17,23 @@ use std::sync::PoisonError;
 /// Begins the lines of a checkpoint that name repositories inside the worktree, which are left alone by a rollback.
 const NESTED: &str = "Nested: ";
 
+/// What other work and the files of a worktree come to together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// They fit.
+    Clean {
+        /// The checkpoint of the files as they are.
+        before: CommitId,
+        /// A checkpoint that holds both, to go to by `rollback`.
+        after: CommitId,
+    },
+    /// They do not.
+    Conflicted {
+        /// Where, sorted.
+        paths: Vec<String>,
+    },
+}
+
 impl Workspaces {
     /// Records the files as they are, those that git ignores left out. The same files on the same base give the same commit.
     ///
@@ -22,9 +41,27 @@ impl Workspaces {
     /// `RefMoved` where someone else has moved the worktree's checkpoint.
     pub fn checkpoint(&self, worktree: &Worktree) -> Result<CommitId, GitError> {
         let snapshot = self.snapshot(worktree, worktree.base())?;
-        let nested: Vec<String> = snapshot.nested.iter().map(|path| format!("{NESTED}{}", path::quote(path).replace('\n', "\\012"))).collect();
+        self.keep_checkpoint(worktree, &snapshot.tree, &snapshot.nested)
+    }
+
+    /// Joins work that was made from `from` with the files as they are, in the object database; no file is touched. What
+    /// comes of it is the worktree's checkpoint, so that it is kept.
+    ///
+    /// # Errors
+    /// `RefMoved` where someone else has moved the worktree's checkpoint.
+    pub fn join(&self, worktree: &Worktree, from: &CommitId, work: &CommitId) -> Result<Joined, GitError> {
+        let snapshot = self.snapshot(worktree, worktree.base())?;
+        let before = self.keep_checkpoint(worktree, &snapshot.tree, &snapshot.nested)?;
+        match self.repository().merge_commits(Some(from), &before, work)? {
+            Merged::Clean { tree } => Ok(Joined::Clean { after: self.keep_checkpoint(worktree, &tree, &snapshot.nested)?, before }),
+            Merged::Conflicted { paths, .. } => Ok(Joined::Conflicted { paths }),
+        }
+    }
+
+    fn keep_checkpoint(&self, worktree: &Worktree, tree: &TreeId, nested: &[Vec<u8>]) -> Result<CommitId, GitError> {
+        let nested: Vec<String> = nested.iter().map(|path| format!("{NESTED}{}", path::quote(path).replace('\n', "\\012"))).collect();
         let meta = CommitMeta { title: format!("Checkpoint of {}", worktree.slug()), body: nested.join("\n"), trailers: Vec::new(), at: Timestamp(0) };
-        let commit = self.repository().commit_tree(&snapshot.tree, std::slice::from_ref(worktree.base()), &meta)?;
+        let commit = self.repository().commit_tree(tree, std::slice::from_ref(worktree.base()), &meta)?;
         let mut seen = worktree.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref() != Some(&commit) {
             self.repository().set_ref(&self.ref_name(worktree.slug(), "checkpoint"), &commit, Expected::seen(seen.as_ref()))?;

@@ -36,6 +36,7 @@ mod tests;
 mod workspaces;
 
 pub use capture::{CaptureError, Captured};
+pub use checkpoint::Joined;
 pub use commit::{CommitMeta, Identity};
 pub use error::GitError;
 pub use merge_tree::{ConflictFile, Merged};

@@ -243,6 +243,8 @@ impl Conversation {
             | Event::WorkCaptured { .. }
             | Event::MergeAdvanced { .. }
             | Event::Told { .. }
+            | Event::SelectAdvanced { .. }
+            | Event::WorkDelivered { .. }
             | Event::RetryScheduled { .. }
             | Event::TimerFired { .. }
             | Event::OrchestratorRested { .. }

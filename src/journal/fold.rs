@@ -27,18 +27,21 @@ impl RunState {
             Event::ItemsAdded { step, items, by, max_parallel } => self.items_added(step, items, by, *max_parallel),
             Event::StepStarted { node, attempt } => self.step_started(node, *attempt, at),
             Event::WorkspaceMade { node, base, isolation, path } => {
+                self.note_helper(node);
                 self.node_mut(node).workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
             }
-            Event::AgentBriefed { node, .. } if node.helper.is_some() => {
-                self.helpers.entry(node.owner()).or_default().extend(node.helper.clone());
+            Event::AgentBriefed { node, .. } => {
+                self.note_helper(node);
                 self.node_mut(node).conversation.apply(event);
             }
-            Event::AgentBriefed { node, .. } | Event::MessageAdded { node, .. } | Event::ToolStarted { node, .. } | Event::Compacted { node, .. } => {
+            Event::MessageAdded { node, .. } | Event::ToolStarted { node, .. } | Event::Compacted { node, .. } => {
                 self.node_mut(node).conversation.apply(event);
             }
             Event::ModelReplied { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
             Event::WorkCaptured { node, commit, paths } => self.node_mut(node).captured = Some((commit.clone(), paths.clone())),
             Event::MergeAdvanced { node, progress } => self.node_mut(node).merged.push(progress.clone()),
+            Event::SelectAdvanced { node, progress } => self.node_mut(node).selected.push(progress.clone()),
+            Event::WorkDelivered { node, delivery } => self.node_mut(node).delivered = Some(delivery.clone()),
             Event::QuestionAsked { node, .. } | Event::QuestionAnswered { node, .. } | Event::HookRan { node, .. } => self.questioned(node, event),
             Event::Told { node, text, letter, .. } => self.node_mut(node).words.push(Word { text: text.clone(), letter: letter.clone() }),
             Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
@@ -72,6 +75,13 @@ impl RunState {
 
     fn node_mut(&mut self, id: &NodeId) -> &mut NodeState {
         self.nodes.entry(id.clone()).or_default()
+    }
+
+    /// Notes whose session a helper's is, when it is first spoken of.
+    fn note_helper(&mut self, node: &NodeId) {
+        if let Some(name) = &node.helper {
+            self.helpers.entry(node.owner()).or_default().insert(name.clone());
+        }
     }
 
     fn frame_mut(&mut self, within: &[Frame]) -> Option<&mut FrameState> {

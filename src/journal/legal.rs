@@ -1,6 +1,6 @@
 //! What may follow what: an event that cannot have happened is refused before it is stored.
 use super::{Call, Next, Phase, Question, RunState, Todo, Watch};
-use crate::event::{Event, Item, NodeId, Outcome, Why};
+use crate::event::{Event, Item, NodeId, Outcome, SelectProgress, Why};
 use std::collections::HashSet;
 
 impl RunState {
@@ -25,6 +25,15 @@ impl RunState {
             Event::Told { node, letter, .. } => no(
                 self.nodes.get(node).is_some_and(|state| state.phase != Phase::Ended && state.words.iter().all(|word| word.letter != *letter)),
                 "the node has ended, or it has this word already",
+            ),
+            Event::SelectAdvanced { node, progress } => {
+                no(self.is_active(node) && self.may_select(node, progress), "the choice has come further, or its node is not running")
+            }
+            Event::WorkDelivered { node, .. } => no(
+                self.is_active(node)
+                    && node.helper.is_some()
+                    && self.nodes.get(node).is_some_and(|state| state.captured.is_some() && state.delivered.is_none()),
+                "no sub-agent has work to deliver here",
             ),
             Event::AgentBriefed { node, .. } => {
                 let fresh = self.nodes.get(node).is_none_or(|state| state.conversation.brief().is_none());
@@ -104,6 +113,20 @@ impl RunState {
         let legal =
             self.running.contains(node) || self.open.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
         if legal { None } else { Some("the node was never begun") }
+    }
+
+    /// Each candidate is tried once and each vote given once, and nothing follows the choice.
+    fn may_select(&self, node: &NodeId, progress: &SelectProgress) -> bool {
+        let done = self.nodes.get(node).map(|state| state.selected.as_slice()).unwrap_or_default();
+        let vote_of = |progress: &SelectProgress| match progress {
+            SelectProgress::Voted { vote, .. } | SelectProgress::Abstained { vote, .. } => Some(*vote),
+            SelectProgress::Gated { .. } | SelectProgress::Chosen { .. } => None,
+        };
+        done.iter().all(|earlier| match (earlier, progress) {
+            (SelectProgress::Chosen { .. }, _) => false,
+            (SelectProgress::Gated { candidate: earlier, .. }, SelectProgress::Gated { candidate, .. }) => earlier != candidate,
+            _ => vote_of(progress).is_none() || vote_of(earlier) != vote_of(progress),
+        })
     }
 
     fn may_retry(&self, node: &NodeId) -> bool {

@@ -7,7 +7,7 @@
 use super::{Conversation, Question, Spent, Watch};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SkipCause},
+    event::{CommitId, Delivery, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause},
     plan::{Plan, PlannedStep},
 };
 use serde_json::{Map, Value};
@@ -93,6 +93,10 @@ pub struct NodeState {
     pub merged: Vec<MergeProgress>,
     /// What people have said to its agent, the earliest first.
     pub words: Vec<Word>,
+    /// What its choice did so far.
+    pub selected: Vec<SelectProgress>,
+    /// What became of its work, where it is a sub-agent's session.
+    pub delivered: Option<Delivery>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// Its place among all nodes.
@@ -335,9 +339,9 @@ impl RunState {
     }
 
     /// Returns the helper sessions of a node by name.
-    pub fn helpers(&self, node: &NodeId) -> impl Iterator<Item = (&str, &Conversation)> {
+    pub fn helpers(&self, node: &NodeId) -> impl Iterator<Item = (&str, &NodeState)> {
         let names = self.helpers.get(node).into_iter().flatten();
-        names.filter_map(move |name| Some((name.as_str(), &self.nodes.get(&node.helper(name))?.conversation)))
+        names.filter_map(move |name| Some((name.as_str(), self.nodes.get(&node.helper(name))?)))
     }
 
     /// Returns what waits for a decision that needs no slot.

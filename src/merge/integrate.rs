@@ -1,10 +1,10 @@
 //! The merge itself: join one source after the other, then verify.
-use super::{Conflict, Integration, MergeError, Report, Resolution, Source, accept};
+use super::{Conflict, Integration, MergeError, Report, Resolution, Source, accept, order};
 use crate::{
     event::{CommitId, Failure, MergeProgress, NodeId},
     git::{CommitMeta, Expected, GitError, Merged, Repository, TreeId, ref_of},
     tasks,
-    workflow::ConflictThen,
+    workflow::{ConflictThen, MergeMode, RedThen},
 };
 use std::collections::BTreeSet;
 
@@ -15,9 +15,13 @@ use std::collections::BTreeSet;
 /// `Red` where the joined commit did not pass, `Unsettled` where a conflict must be settled and was not.
 pub async fn integrate(job: &Integration<'_>) -> Result<Report, MergeError> {
     let mut chain = Chain::resume(job).await?;
-    for source in job.sources {
+    let (onto, sources, order) = (job.onto.clone(), job.sources.to_vec(), job.options.order.clone());
+    let places = chain.git(move |repository| order::ordered(repository, &onto, &sources, &order)).await?;
+    chain.prove().await?;
+    for source in places.into_iter().filter_map(|at| job.sources.get(at)) {
         if !chain.settled.contains(&source.node) {
             chain.add(source).await?;
+            chain.prove().await?;
         }
     }
     chain.verify().await
@@ -32,7 +36,17 @@ struct Chain<'a> {
     settled: BTreeSet<NodeId>,
     /// Sources whose conflict was told.
     conflicted: BTreeSet<NodeId>,
+    /// What the checks said of the head, once they did.
     verdict: Option<(bool, String)>,
+    /// The source that was joined last, and what the chain was before it, until it is known that it may stay.
+    last: Option<(NodeId, Before)>,
+}
+
+/// A chain before a source was joined.
+struct Before {
+    head: CommitId,
+    verdict: Option<(bool, String)>,
+    conflicts: usize,
 }
 
 /// How a source's conflict ended.
@@ -45,7 +59,8 @@ impl<'a> Chain<'a> {
     /// Takes up what was told before a crash, as far as its commits are there: a machine that lost power may have lost the
     /// last of them, and what follows is done again with the same result.
     async fn resume(job: &'a Integration<'a>) -> Result<Chain<'a>, MergeError> {
-        let mut chain = Chain { job, head: job.onto.clone(), report: Report::default(), settled: BTreeSet::new(), conflicted: BTreeSet::new(), verdict: None };
+        let mut chain =
+            Chain { job, head: job.onto.clone(), report: Report::default(), settled: BTreeSet::new(), conflicted: BTreeSet::new(), verdict: None, last: None };
         for done in job.done {
             match done {
                 MergeProgress::Joined { from, commit, settled } => {
@@ -60,7 +75,8 @@ impl<'a> Chain<'a> {
                     chain.keep_ejected(from).await?;
                 }
                 MergeProgress::Conflicted { from, .. } => drop(chain.conflicted.insert(from.clone())),
-                MergeProgress::Verified { commit, passed, tail } => chain.verdict = (*commit == chain.head).then(|| (*passed, tail.clone())),
+                MergeProgress::Verified { commit, passed, tail } if *commit == chain.head => chain.verdict = Some((*passed, tail.clone())),
+                MergeProgress::Verified { .. } => {}
             }
         }
         if !chain.report.landed.is_empty() {
@@ -147,33 +163,68 @@ impl<'a> Chain<'a> {
         self.keep_ejected(&source.node).await
     }
 
+    /// Verifies what was joined last, where each join is: one that turns the checks red is put aside, or fails the merge.
+    async fn prove(&mut self) -> Result<(), MergeError> {
+        if self.job.options.mode != MergeMode::Each {
+            return Ok(());
+        }
+        let Some((node, _)) = &self.last else { return Ok(()) };
+        let Some(source) = self.job.sources.iter().find(|source| source.node == *node) else { return Ok(()) };
+        match self.judge().await? {
+            None | Some((true, _)) => self.last = None,
+            Some((false, tail)) if self.job.options.on_red == RedThen::Eject => {
+                let said = tail.trim().lines().next().unwrap_or_default().to_owned();
+                self.eject(source, format!("the checks are red with it: {said}")).await?;
+                if !self.report.landed.is_empty() {
+                    self.keep_head().await?;
+                }
+            }
+            Some((false, tail)) => {
+                self.report.commit = Some(self.head.clone());
+                return Err(MergeError::Red { commit: self.head.clone(), tail, report: Box::new(std::mem::take(&mut self.report)) });
+            }
+        }
+        Ok(())
+    }
+
     async fn verify(mut self) -> Result<Report, MergeError> {
         if self.report.landed.is_empty() {
             return Ok(self.report);
         }
         self.report.commit = Some(self.head.clone());
-        let (passed, tail) = match (self.verdict.take(), self.job.verifier) {
-            (Some(verdict), _) => verdict,
-            (None, None) => return Ok(self.report),
-            (None, Some(verifier)) => {
-                let mut said = verifier.verify(&self.head).await.map_err(failed)?;
-                for _ in 0..self.job.options.flaky_retries {
-                    if said.passed {
-                        break;
-                    }
-                    said = verifier.verify(&self.head).await.map_err(failed)?;
-                }
-                self.record(MergeProgress::Verified { commit: self.head.clone(), passed: said.passed, tail: said.tail.clone() }).await?;
-                (said.passed, said.tail)
+        match self.judge().await? {
+            None => Ok(self.report),
+            Some((true, _)) => {
+                self.report.verified = true;
+                Ok(self.report)
             }
-        };
-        self.report.verified = passed;
-        if passed { Ok(self.report) } else { Err(MergeError::Red { commit: self.head, tail, report: Box::new(self.report) }) }
+            Some((false, tail)) => Err(MergeError::Red { commit: self.head, tail, report: Box::new(self.report) }),
+        }
+    }
+
+    /// Returns what the checks say of the head; they run where they have not.
+    async fn judge(&mut self) -> Result<Option<(bool, String)>, MergeError> {
+        let Some(verifier) = self.job.verifier else { return Ok(None) };
+        if self.verdict.is_none() {
+            let mut said = verifier.verify(&self.head).await.map_err(failed)?;
+            for _ in 0..self.job.options.flaky_retries {
+                if said.passed {
+                    break;
+                }
+                said = verifier.verify(&self.head).await.map_err(failed)?;
+            }
+            self.record(MergeProgress::Verified { commit: self.head.clone(), passed: said.passed, tail: said.tail.clone() }).await?;
+            self.verdict = Some((said.passed, said.tail));
+        }
+        Ok(self.verdict.clone())
     }
 
     fn joined(&mut self, from: &NodeId, commit: &CommitId, settled: &[(String, String)]) {
+        let unchanged = self.head == *commit;
+        let verdict = if unchanged { self.verdict.clone() } else { None };
+        let before = Before { head: self.head.clone(), verdict: std::mem::replace(&mut self.verdict, verdict), conflicts: self.report.conflicts.len() };
         self.head = commit.clone();
-        self.verdict = None;
+        self.last = Some((from.clone(), before));
         self.settled.insert(from.clone());
         self.report.landed.push(from.clone());
         if let Some((_, by)) = settled.first() {
@@ -181,7 +232,14 @@ impl<'a> Chain<'a> {
         }
     }
 
+    /// Puts a source aside; one that was joined last is taken off the chain.
     fn ejected(&mut self, from: &NodeId, reason: &str) {
+        if let Some((_, before)) = self.last.take_if(|(last, _)| last == from) {
+            self.head = before.head;
+            self.verdict = before.verdict;
+            self.report.landed.pop();
+            self.report.conflicts.truncate(before.conflicts);
+        }
         self.settled.insert(from.clone());
         self.report.ejected.push((from.clone(), reason.to_owned()));
     }

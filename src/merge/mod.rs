@@ -2,8 +2,8 @@
 //!
 //! Sources are joined one after the other, each as one commit on a chain without branches, merged in the object database
 //! with what it was made from as its merge base. A conflict goes to a [`Resolver`]; what it gives is accepted only if it is
-//! whole and touches nothing else. What nobody settles is put aside with its ref, or fails the merge. Last a [`Verifier`]
-//! judges the joined commit: what is landed is exactly a tree that passed.
+//! whole and touches nothing else. What nobody settles is put aside with its ref, or fails the merge. A [`Verifier`] judges
+//! the joined commit, at the end or after each join: what is landed is exactly a tree that passed.
 //!
 //! Every step is told to [`Progress`] before a ref shows it, and taken up again from what was told: the dates come in from
 //! outside, so the same work gives the same commits. The user's checkout is never touched, and nothing here knows what an
@@ -11,6 +11,7 @@
 mod accept;
 mod integrate;
 mod join;
+mod order;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use crate::{
     event::{CommitId, Failure, MergeProgress, NodeId, RunId},
     git::{ConflictFile, GitError, Repository, TreeId},
     tasks::Panicked,
-    workflow::ConflictThen,
+    workflow::{ConflictThen, MergeMode, MergeOrder, RedThen},
 };
 use async_trait::async_trait;
 
@@ -42,18 +43,24 @@ pub struct Source {
 }
 
 /// What a merge does where it cannot simply join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// Whether each join is verified, or all of them at the end.
+    pub mode: MergeMode,
+    /// What decides which source comes first.
+    pub order: Vec<MergeOrder>,
     /// Tries of the resolver at one source's conflict.
     pub attempts: u32,
     /// What happens to a source whose conflict nobody settles.
     pub then: ConflictThen,
+    /// What happens to a source that turns the checks red, where each join is verified. A red whole fails the merge.
+    pub on_red: RedThen,
     /// Runs of a red check beyond the first.
     pub flaky_retries: u32,
 }
 
 /// A merge to be done, or to be taken up again.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Integration<'a> {
     /// Where.
     pub repository: &'a Repository,
@@ -63,7 +70,7 @@ pub struct Integration<'a> {
     pub node: &'a NodeId,
     /// What the chain begins with.
     pub onto: &'a CommitId,
-    /// What is joined, in this order.
+    /// What is joined.
     pub sources: &'a [Source],
     /// The date of the joined commits.
     pub at: Timestamp,

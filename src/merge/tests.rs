@@ -133,7 +133,8 @@ struct Job {
 
 impl Job {
     fn new() -> Job {
-        let options = Options { attempts: 2, then: ConflictThen::Eject, flaky_retries: 0 };
+        let options =
+            Options { mode: MergeMode::Batch, order: vec![MergeOrder::Needs], attempts: 2, then: ConflictThen::Eject, on_red: RedThen::Fail, flaky_retries: 0 };
         Job { run: "run-1".into(), node: NodeId::step(&"land".into()), journal: Arc::default(), options, done: Vec::new() }
     }
 
@@ -145,7 +146,7 @@ impl Job {
             onto: &place.base,
             sources,
             at: Timestamp(1_800_000_000_000),
-            options: self.options,
+            options: self.options.clone(),
             resolver,
             verifier,
             progress: &*self.journal,
@@ -331,6 +332,87 @@ fn a_merge_goes_on_from_every_record() {
     let lost = MergeProgress::Joined { from: node("a"), commit: CommitId("1".repeat(40)), settled: vec![] };
     let job = Job { done: vec![lost], ..Job::new() };
     assert_eq!(job.integrate(&place, &sources, Some(&resolver()), Some(&Checks::new(&[true]))).expect("it lands"), expected);
+}
+
+/// Checks that are red where a file holds a line that says so.
+struct NoBug<'a>(&'a Place);
+
+#[async_trait]
+impl Verifier for NoBug<'_> {
+    async fn verify(&self, commit: &CommitId) -> Result<Verified, Failure> {
+        let passed = !self.0.text(commit, "list").contains("bug");
+        Ok(Verified { passed, tail: if passed { String::new() } else { "a bug\nmore".to_owned() } })
+    }
+}
+
+#[test]
+fn a_join_that_turns_the_checks_red_is_put_aside_and_the_rest_lands() {
+    let place = Place::new();
+    let bad = place.source("bad", &[line(1, "bug")]);
+    let on_bad = place.source_on("on-bad", &bad.commit, &[file("x", "x\n")]);
+    let sources = [place.source("a", &[line(10, "a")]), bad, on_bad, place.source("c", &[file("c", "c\n")])];
+    let mut whole = Job::new();
+    whole.options = Options { mode: MergeMode::Each, on_red: RedThen::Eject, ..whole.options };
+    let expected = whole.integrate(&place, &sources, None, Some(&NoBug(&place))).expect("the rest lands");
+    assert_eq!(expected.landed, ["a", "c"].map(node));
+    assert!(expected.verified);
+    let put_aside: Vec<(NodeId, &str)> = expected.ejected.iter().map(|(node, why)| (node.clone(), why.as_str())).collect();
+    assert_eq!(put_aside, [(node("bad"), "the checks are red with it: a bug"), (node("on-bad"), "it builds on build/bad, which was put aside")]);
+    let commit = expected.commit.clone().expect("a commit");
+    assert_eq!(place.text(&commit, "list"), "1\n2\n3\n4\n5\n6\n7\n8\n9\na\n");
+    assert!(place.refs().contains(&("refs/spinney/run-1/land/joined".to_owned(), commit)));
+    let records = whole.journal.records();
+    assert_eq!(
+        records.iter().filter(|done| matches!(done, MergeProgress::Verified { .. })).count(),
+        3,
+        "each join is verified, and the last of them is the whole"
+    );
+    for killed_after in 0..=records.len() {
+        let mut job =
+            Job { journal: Arc::new(Journal { refuses_after: Some(killed_after), ..Journal::default() }), options: whole.options.clone(), ..Job::new() };
+        let _ = job.integrate(&place, &sources, None, Some(&NoBug(&place)));
+        job.done = job.journal.records();
+        job.journal = Arc::default();
+        let checks = if killed_after < records.len() { None } else { Some(Checks::new(&[])) };
+        let report = match &checks {
+            None => job.integrate(&place, &sources, None, Some(&NoBug(&place))),
+            Some(checks) => job.integrate(&place, &sources, None, Some(checks)),
+        };
+        assert_eq!(report.expect("it lands"), expected, "killed after {killed_after}");
+        assert_eq!([job.done.clone(), job.journal.records()].concat(), records, "killed after {killed_after}");
+    }
+    whole.options.on_red = RedThen::Fail;
+    whole.journal = Arc::default();
+    let MergeError::Red { tail, report, .. } = whole.integrate(&place, &sources, None, Some(&NoBug(&place))).expect_err("it is red") else {
+        panic!("another error")
+    };
+    assert_eq!((tail.as_str(), report.landed), ("a bug\nmore", vec![node("a"), node("bad")]));
+    let all_red = [place.source("bad", &[line(1, "bug")])];
+    whole.options.on_red = RedThen::Eject;
+    let report = whole.integrate(&place, &all_red, None, Some(&NoBug(&place))).expect("nothing is left");
+    assert_eq!((report.commit, report.landed.len(), report.ejected.len()), (None, 0, 1));
+}
+
+#[test]
+fn needs_and_conflicts_decide_who_comes_first() {
+    let place = Place::new();
+    let a = place.source("a", &[line(5, "A")]);
+    let on_a = place.source_on("on-a", &a.commit, &[file("on-a", "x\n")]);
+    // It conflicts with two others, each of which conflicts with it alone.
+    let wide = place.source("wide", &[line(5, "W"), file("y", "w\n")]);
+    let y = place.source("y", &[file("y", "y\n")]);
+    let sources = [wide, on_a, y, a];
+    let landed = |order: &[MergeOrder]| {
+        let mut job = Job::new();
+        job.options.order = order.to_vec();
+        let report = job.integrate(&place, &sources, None, None).expect("it goes on");
+        let names = |node: &NodeId| node.item.clone().unwrap_or_default();
+        (report.landed.iter().map(names).collect::<Vec<_>>(), report.ejected.iter().map(|(node, _)| names(node)).collect::<Vec<_>>())
+    };
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(landed(&[MergeOrder::Needs]), (owned(&["wide"]), owned(&["y", "a", "on-a"])));
+    assert_eq!(landed(&[MergeOrder::Needs, MergeOrder::FewestConflicts]), (owned(&["y", "a", "on-a"]), owned(&["wide"])));
+    assert_eq!(landed(&[MergeOrder::FewestConflicts]), (owned(&["on-a", "y", "a"]), owned(&["wide"])));
 }
 
 fn ends_conflict(done: &MergeProgress) -> bool {

@@ -299,6 +299,9 @@ impl Compiler<'_> {
             resolver: merging.resolver.clone(),
             resolver_attempts: merge.resolver_attempts,
             then: merge.then,
+            mode: merge.mode,
+            order: merge.order.clone(),
+            on_red: merge.on_red,
         }
     }
 }

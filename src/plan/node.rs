@@ -3,7 +3,10 @@ use super::Plan;
 use crate::{
     event::{NodeId, StepId},
     source::{Span, Spanned},
-    workflow::{Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, On, Parse, Power, Retry, Scope, Tie, Verify, Wake, Workspace},
+    workflow::{
+        Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, Scope, Tie, Verify, Wake,
+        Workspace,
+    },
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -303,6 +306,10 @@ impl PlannedStep {
 pub struct MergeSpec {
     /// The steps whose work is joined, in the order of the graph.
     pub from: Vec<StepId>,
+    /// When the checks run.
+    pub mode: MergeMode,
+    /// What decides which source comes first; never empty.
+    pub order: Vec<MergeOrder>,
     /// Checks of the joined tree; commands, templates.
     pub verify: Vec<Spanned<String>>,
     /// Runs of a red check beyond the first.
@@ -313,6 +320,8 @@ pub struct MergeSpec {
     pub resolver_attempts: u32,
     /// What happens to a source whose conflict nobody settles.
     pub then: ConflictThen,
+    /// What happens to a source that turns the checks red.
+    pub on_red: RedThen,
 }
 
 /// How a step must have ended, as an edge of the graph.

@@ -4,6 +4,7 @@
 //! and rules written for it hold here. A failure that the model may mend is told to the model; only what no model can
 //! mend ends the step. Every answer is capped where it is made and says so.
 
+pub(crate) mod agent;
 mod bash;
 mod edit;
 mod files;
@@ -54,6 +55,9 @@ pub enum Effect {
     Exclusive,
     /// Reaches beyond the workspace; never run twice.
     External,
+    /// A sub-agent works in a copy of the workspace; what it changed is brought in one after the other, in the order of the
+    /// calls.
+    Delegated,
     /// Its effect is a record of the run, and the run knows whether it was made: running it again changes nothing.
     Recorded,
 }
@@ -62,8 +66,11 @@ impl Effect {
     /// Returns whether two calls of one reply must keep their order.
     pub fn conflicts(&self, other: &Effect) -> bool {
         match (self, other) {
-            (Effect::Exclusive, _) | (_, Effect::Exclusive) => true,
-            (Effect::External | Effect::Recorded, _) | (_, Effect::External | Effect::Recorded) | (Effect::Reads(_), Effect::Reads(_)) => false,
+            (Effect::External | Effect::Recorded, Effect::Delegated)
+            | (Effect::Delegated, Effect::External | Effect::Recorded | Effect::Delegated)
+            | (Effect::Reads(_), Effect::Reads(_)) => false,
+            (Effect::Exclusive | Effect::Delegated, _) | (_, Effect::Exclusive | Effect::Delegated) => true,
+            (Effect::External | Effect::Recorded, _) | (_, Effect::External | Effect::Recorded) => false,
             (Effect::Writes(a), Effect::Writes(b)) => a.iter().any(|path| b.contains(path)),
             (Effect::Reads(reads), Effect::Writes(writes)) | (Effect::Writes(writes), Effect::Reads(reads)) => {
                 reads.is_empty() || reads.iter().any(|path| writes.contains(path))

@@ -402,7 +402,8 @@ fn inputs_are_checked_and_faults_are_told() {
         ("Bash", json!({"command": "x", "timeout": 1e9}), "`timeout`: value is greater than"),
         ("Grep", json!({"pattern": "x", "output_mode": "lines"}), "`output_mode`"),
         ("Read", json!("a"), "is not of type \"object\""),
-        ("Agent", json!({}), "there is no tool `Agent`; the tools are: Bash, Edit, Glob, Grep, Read, Skill, Write"),
+        ("Task", json!({"description": "x", "prompt": "y"}), "subagent_type\" is required"),
+        ("Agents", json!({}), "there is no tool `Agents`; the tools are: Agent, Bash, Edit, Glob, Grep, Read, Skill, Write"),
     ] {
         let fault = toolbox.check(tool, &input).unwrap_err();
         assert!(fault.contains(said), "{fault}");
@@ -417,7 +418,7 @@ fn what_is_declared_is_sorted_and_stable() {
     let declared = serde_json::to_string(&toolbox.specs(&names)).unwrap();
     assert_eq!(toolbox.specs(&names).iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["Bash", "Read", "Write"]);
     assert_eq!(declared, serde_json::to_string(&Toolbox::standard().specs(&names)).unwrap());
-    assert!(toolbox.names().is_sorted() && toolbox.get("Task").is_none());
+    assert!(toolbox.names().is_sorted() && toolbox.get("Task").is_some_and(|tool| tool.spec().name == "Agent"));
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! The tools there are, by name, and whether an input fits one.
-use super::{Tool, bash::Bash, edit::Edit, glob::Glob, grep::Grep, read::Read, skill::Skill, write::Write};
+use super::{Tool, agent::Agent, bash::Bash, edit::Edit, glob::Glob, grep::Grep, read::Read, skill::Skill, write::Write};
 use crate::{message::ToolSpec, source::nearest};
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
@@ -24,7 +24,8 @@ struct Entry {
 impl Toolbox {
     /// Returns the tools that are built in.
     pub fn standard() -> Toolbox {
-        let tools: [Arc<dyn Tool>; 7] = [
+        let tools: [Arc<dyn Tool>; 8] = [
+            Arc::new(Agent::new()),
             Arc::new(Bash::new()),
             Arc::new(Edit::new()),
             Arc::new(Glob::new()),

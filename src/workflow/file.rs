@@ -19,14 +19,12 @@ impl Workflow {
         let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
         let mut found = check::check(source, &root, &keys::FILE);
         let mut workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
-        found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
-        let (mut errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.severity == Severity::Error);
+        let (errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.severity == Severity::Error);
         if errors.is_empty() {
-            workflow.warnings = warnings;
+            workflow.warnings = check::in_order(warnings).0;
             return Ok(workflow);
         }
-        errors.truncate(check::MAX_FOUND);
-        Err(Diagnostics(errors))
+        Err(check::in_order(errors))
     }
 }
 

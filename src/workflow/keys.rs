@@ -157,7 +157,7 @@ pub(super) const fn must(name: &'static str, shape: Shape, doc: &'static str) ->
 }
 
 /// A key of which this version does something simpler.
-const fn simpler(name: &'static str, shape: Shape, doc: &'static str, instead: &'static str) -> Key {
+pub(super) const fn simpler(name: &'static str, shape: Shape, doc: &'static str, instead: &'static str) -> Key {
     Key { name, shape, required: false, doc, instead: Some(instead) }
 }
 
@@ -166,7 +166,7 @@ const fn later(name: &'static str) -> Key {
 }
 
 /// One of these words.
-const fn word(words: &'static [&'static str]) -> Shape {
+pub(super) const fn word(words: &'static [&'static str]) -> Shape {
     Shape::Word { words, instead: &[] }
 }
 

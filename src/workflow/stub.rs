@@ -5,7 +5,7 @@
 use super::{
     check,
     fields::Fields,
-    keys::{Name, Object, Shape, key, must},
+    keys::{Name, Object, Shape, key, must, word},
     yaml::{self, Node, Yaml},
 };
 use crate::source::{Diagnostic, Diagnostics, Source, Spanned, codes};
@@ -116,7 +116,7 @@ static FILE: Object = Object {
     others: None,
 };
 
-const STATUS: Shape = Shape::Word { words: &["succeeded", "failed", "unavailable", "timeout"], instead: &[] };
+const STATUS: Shape = word(&["succeeded", "failed", "unavailable", "timeout"]);
 const COUNT: Shape = Shape::Whole { min: 0, max: 1 << 50 };
 const EXIT_CODE: Shape = Shape::Whole { min: 0, max: 255 };
 const DURATION: Shape = Shape::Duration { zero: true };

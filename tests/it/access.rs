@@ -117,7 +117,8 @@ fn attempts() -> Vec<(String, Value)> {
     let tool = |name: &str| match name {
         "Write" => Some(json!({"file_path": "new.txt", "content": "x\n"})),
         "Edit" => Some(json!({"file_path": "old.txt", "old_string": "old", "new_string": "new"})),
-        "Bash" | "Glob" | "Grep" | "Read" | "Skill" => None,
+        // What a sub-agent of a reader may do is told in `subagents`.
+        "Agent" | "Bash" | "Glob" | "Grep" | "Read" | "Skill" => None,
         other => panic!("a new tool `{other}`: can it write?"),
     };
     let tools: Vec<(String, Value)> = toolbox.names().filter_map(|name| Some((name.to_owned(), tool(name)?))).collect();

@@ -21,11 +21,14 @@ use std::{
 /// The orchestrator's powers, which are tools too.
 const POWERS: [&str; 3] = ["AddItems", "RetryItem", "StopItem"];
 
+/// What sub-agents are asked for.
+const SUB_TASK: &str = "Say the word.";
+
 const WORKFLOW: &str = r#"
 version: 1
 name: gated
 agents:
-  worker: { system: "You work.", access: write, skills: [lore], hooks: [HOOKS], permissions: { RULES } }
+  worker: { system: "You work.", access: write, tools: [Agent, Bash, Edit, Glob, Grep, Read, Skill, Write], skills: [lore], hooks: [HOOKS], permissions: { RULES } }
 orchestrator: { agent: worker, may: [add_items, retry, stop], max_added: 3, wake: [item_failed] }
 steps:
   main: { agent: worker, prompt: "Do it." }
@@ -45,6 +48,7 @@ const DENY: &str = r#"{"hooks":{"PreToolUse":[{"matcher":"*","hooks":[{"type":"c
 /// A rule of its own for every tool, none of them a bare name, which would hide the tool from the model.
 fn rule(tool: &str) -> &'static str {
     match tool {
+        "Agent" => "Agent(worker)",
         "Bash" => "Bash(touch:*)",
         "Edit" => "Edit(**)",
         "Glob" => "Glob(**)",
@@ -63,6 +67,7 @@ fn rule(tool: &str) -> &'static str {
 fn input(tool: &str, node: &str) -> Value {
     let file = if node.starts_with("join") { "clash.txt".to_owned() } else { format!("made-{}.txt", node.replace('/', "-")) };
     match tool {
+        "Agent" => json!({"description": "a word", "prompt": SUB_TASK, "subagent_type": "worker"}),
         // Only where it ran are the pieces joined; it leaves nothing, so that it disturbs no scope.
         "Bash" => json!({"command": "echo BASH-'RAN'; touch ran.txt; rm ran.txt"}),
         "Edit" => json!({"file_path": file, "old_string": "WRITTEN", "new_string": "EDITED"}),
@@ -81,6 +86,7 @@ fn input(tool: &str, node: &str) -> Value {
 /// What shows in a result that a tool had its effect.
 fn sign(tool: &str) -> Option<&'static str> {
     match tool {
+        "Agent" => Some("SUB-AGENT-RAN"),
         "Bash" => Some("BASH-RAN"),
         "Glob" => Some("well-hidden.txt"),
         "Grep" | "Read" => Some("TREASURE"),
@@ -118,6 +124,9 @@ fn model() -> impl Fn(&Sent, &ModelCall<'_>) -> Line + Send + Sync + 'static {
     let said = AtomicBool::new(false);
     let tries = AtomicU32::new(0);
     move |sent, _| {
+        if sent.messages[0].ends_with(SUB_TASK) {
+            return Line::say("SUB-AGENT-RAN");
+        }
         let first = !sent.messages.iter().any(|message| message.contains("[call]"));
         if first {
             let calls = every_tool(&sent.tools).into_iter().map(|tool| (tool.to_owned(), input(tool, &sent.node)));
@@ -274,7 +283,7 @@ fn a_deny_by_a_rule_stops_every_tool_of_every_agent() {
     let toolbox = Toolbox::standard();
     let rules: Vec<String> = toolbox.names().chain(POWERS).map(|tool| format!("\"{}\"", rule(tool))).collect();
     // What allows as much as it can changes nothing.
-    let bench = bench("", &format!("deny: [{}], allow: [Bash, Edit, Glob, Grep, Read, Skill, Write, AddItems, RetryItem, StopItem]", rules.join(", ")));
+    let bench = bench("", &format!("deny: [{}], allow: [Agent, Bash, Edit, Glob, Grep, Read, Skill, Write, AddItems, RetryItem, StopItem]", rules.join(", ")));
     let drive = bench.drive(model());
     let (_, records) = drive.run("gated");
     nothing_came_of_anything(&bench, &records, "denied by a rule");

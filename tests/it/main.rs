@@ -26,5 +26,6 @@ mod secrets;
 mod server;
 mod shipped;
 mod signals;
+mod subagents;
 mod telemetry;
 mod workspace;

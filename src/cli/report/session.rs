@@ -1,7 +1,7 @@
 //! One node's records, one entry for what a person takes for one thing: a turn with its calls, their results and what
 //! hooks said of them.
 use crate::{
-    event::{CommitId, Event, Failure, MergeProgress, NodeId, Outcome, Record, Why},
+    event::{CommitId, Delivery, Event, Failure, MergeProgress, NodeId, Outcome, Record, SelectProgress, Why},
     message::{Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -21,6 +21,8 @@ pub(in crate::cli) enum Entry<'a> {
     Compacted { before: u64, after: u64, strategy: &'a str },
     Captured { commit: &'a CommitId, paths: &'a [String] },
     Merged(&'a MergeProgress),
+    Selected(&'a SelectProgress),
+    Delivered(&'a Delivery),
     Asked { question: &'a str },
     Answered { allowed: bool, by: &'a str, note: Option<&'a str> },
     Retry { failure: &'a Failure },
@@ -131,6 +133,8 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::Compacted { before, after, strategy, .. } => Entry::Compacted { before: *before, after: *after, strategy },
         Event::WorkCaptured { commit, paths, .. } => Entry::Captured { commit, paths },
         Event::MergeAdvanced { progress, .. } => Entry::Merged(progress),
+        Event::SelectAdvanced { progress, .. } => Entry::Selected(progress),
+        Event::WorkDelivered { delivery, .. } => Entry::Delivered(delivery),
         Event::QuestionAsked { question, .. } => Entry::Asked { question },
         Event::QuestionAnswered { allowed, by, note, .. } => Entry::Answered { allowed: *allowed, by, note: note.as_deref() },
         Event::RetryScheduled { failure, .. } => Entry::Retry { failure },

@@ -4,7 +4,7 @@ use super::super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{NodeId, Outcome, Record, Why},
+    event::{Delivery, NodeId, Outcome, Record, Why},
     message::StopReason,
 };
 use serde_json::Value;
@@ -112,6 +112,12 @@ impl Screen {
                 let (word, said, tone) = super::merged(progress);
                 self.say_whole(word, &said, tone);
             }
+            Entry::Selected(progress) => {
+                let (word, said, tone) = super::selected(progress);
+                self.say_whole(word, &said, tone);
+            }
+            Entry::Delivered(Delivery::Joined { .. }) => self.say("delivered", "its files are with the agent that asked for them", Tone::Plain),
+            Entry::Delivered(Delivery::Conflicted { paths }) => self.say("conflict", &format!("{}: a ref keeps the work", super::listed(paths)), Tone::Warn),
             Entry::Asked { question } => self.say("asks", question, Tone::Warn),
             Entry::Answered { allowed, by, note } => {
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();

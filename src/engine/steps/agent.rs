@@ -3,6 +3,7 @@ use super::{
     Task, Workplace,
     command::Checked,
     place::{self, Author},
+    session::{Opening, system, workspace},
 };
 use crate::{
     agent::{self, Agent, Trouble},
@@ -11,7 +12,7 @@ use crate::{
     plan::{AgentSpec, PlannedStep},
 };
 use serde_json::Value;
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 /// Answers that do not fit their schema before the step fails.
 const MISFITS_MAX: u32 = 3;
@@ -20,8 +21,8 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
     let spec = with_model(task, spec)?;
     let place = place::make(task, step).await?;
     let brief = brief(task, step, &spec, prompt, &place)?;
-    let equipment = task.services.equipment(&task.recorder, task.purse.clone(), &task.pulse);
-    let session = task.services.session(task.whose(&task.node), spec, place.clone())?;
+    let spent = task.state.conversation.spent();
+    let (equipment, session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
     let ended = converse(task, step, &place, &brief, &mut worker).await;
     agent::note(worker.span(), &ended);
@@ -30,22 +31,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
 
 async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Brief, worker: &mut Agent<'_>) -> Result<Success, Trouble> {
     loop {
-        let text = worker.run(brief).await?;
-        let output = match answer(step.output_schema.as_deref(), &text) {
-            Ok(output) => output,
-            Err(why) if worker.talk().tally().misfits < MISFITS_MAX => {
-                worker
-                    .tell(
-                        &format!("Your answer does not fit its schema: {why}\nAnswer again with one JSON object that fits, and nothing else."),
-                        Why::SchemaMismatch,
-                    )
-                    .await?;
-                continue;
-            }
-            Err(why) => {
-                return Err(Failure::new(FailureKind::Schema, format!("the answer does not fit its schema after {} tries: {why}", MISFITS_MAX + 1)).into());
-            }
-        };
+        let output = fitting(worker, brief).await?;
         let Some(worktree) = &place.worktree else { return Ok(Success { output, commit: None }) };
         if let Some((commit, _)) = &task.state.captured {
             place::keep_result(task, commit).await?;
@@ -71,6 +57,23 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
     }
 }
 
+/// Runs until the answer fits the schema of the brief; one that does not is asked for again.
+pub(super) async fn fitting(worker: &mut Agent<'_>, brief: &Brief) -> Result<Value, Trouble> {
+    loop {
+        let text = worker.run(brief).await?;
+        match answer(brief.output_schema.as_ref(), &text) {
+            Ok(output) => return Ok(output),
+            Err(why) if worker.talk().tally().misfits < MISFITS_MAX => {
+                let again = format!("Your answer does not fit its schema: {why}\nAnswer again with one JSON object that fits, and nothing else.");
+                worker.tell(&again, Why::SchemaMismatch).await?;
+            }
+            Err(why) => {
+                return Err(Failure::new(FailureKind::Schema, format!("the answer does not fit its schema after {} tries: {why}", MISFITS_MAX + 1)).into());
+            }
+        }
+    }
+}
+
 async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
     let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
     let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
@@ -92,20 +95,11 @@ fn with_model(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Tro
 /// Freezes what the agent is told. Everything that differs between items stands in the first message, so that tools and
 /// system text are the same bytes for all of them.
 fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str, place: &Workplace) -> Result<Brief, Trouble> {
-    let mut message = format!(
-        "<workspace>\nYou stand in {}\nYour work is {}\nIt starts from commit {}\n",
-        place.cwd().display(),
-        task.node,
-        place.base.as_ref().map_or("none", |base| base.0.as_str())
-    );
-    if let Some(scope) = &place.scope {
-        let _ = writeln!(message, "You may write only: {}", scope.join(", "));
-    }
-    let _ = write!(message, "The date is {}\n</workspace>\n\n{}", &task.services.clock.now().to_string()[..10], task.render("prompt", prompt)?);
+    let message = format!("{}{}", workspace(&task.services, &task.node, place), task.render("prompt", prompt)?);
     Ok(Brief {
         agent: agent.name.clone(),
         models: agent.model.choices.clone(),
-        system: task.services.system(agent, step.output_schema.as_deref()),
+        system: system(&task.services, &task.plan, agent, step.output_schema.as_deref()),
         tools: task.services.toolbox.specs(&agent.tools),
         output_schema: step.output_schema.as_deref().cloned(),
         message: Message::user(&message),

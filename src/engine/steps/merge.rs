@@ -1,5 +1,8 @@
 //! A merge as a step: sources joined in the object database, conflicts settled by an agent, the joined tree checked.
-use super::{Task, Workplace, command, place};
+use super::{
+    Task, Workplace, command, place,
+    session::{Opening, system},
+};
 use crate::{
     agent::{Agent, Trouble, blocking, note},
     event::{Brief, CommitId, Event, Failure, FailureKind, MergeProgress, NodeId, Success},
@@ -38,7 +41,14 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
         onto: &onto,
         sources: &task.sources,
         at: task.state.began.unwrap_or_default(),
-        options: Options { attempts: spec.resolver_attempts.max(1), then: spec.then, flaky_retries: spec.flaky_retries },
+        options: Options {
+            mode: spec.mode,
+            order: spec.order.clone(),
+            attempts: spec.resolver_attempts.max(1),
+            then: spec.then,
+            on_red: spec.on_red,
+            flaky_retries: spec.flaky_retries,
+        },
         resolver: resolver.as_ref().map(|resolver| resolver as &dyn Resolver),
         verifier: verifier.as_ref().map(|verifier| verifier as &dyn Verifier),
         progress: &told,
@@ -169,7 +179,7 @@ impl AgentResolver<'_> {
             env: self.env.clone(),
             coming: None,
         };
-        let talk = task.helpers.get(&helper).cloned().unwrap_or_default();
+        let talk = task.helpers.get(&helper).map(|helper| helper.conversation.clone()).unwrap_or_default();
         let text = self.converse(&node, &place, talk, conflict).await?;
         let commit = self.capture(&node, &worktree, &place).await?;
         let Some(commit) = commit else { return Ok(Resolution::GaveUp { reason: format!("the resolver changed nothing: {text}") }) };
@@ -183,15 +193,15 @@ impl AgentResolver<'_> {
 
     async fn converse(&self, node: &NodeId, place: &Workplace, talk: Conversation, conflict: &Conflict) -> Result<String, Trouble> {
         let task = self.task;
-        let equipment = task.services.equipment(&task.recorder, task.purse.clone(), &task.pulse);
-        let session = task.services.session(task.whose(node), self.agent.clone(), place.clone())?;
+        let opening = Opening { node, agent: self.agent.clone(), place: place.clone(), spent: talk.spent(), cancel: &task.cancel };
+        let (equipment, session) = task.sessions().open(opening)?;
         let root = place.root.clone();
         let told = conflict.clone();
         let message = tasks::blocking(move || brief(&told, &root)).await.map_err(Failure::from)?;
         let brief = Brief {
             agent: self.agent.name.clone(),
             models: self.agent.model.choices.clone(),
-            system: task.services.system(self.agent, None),
+            system: system(&task.services, &task.plan, self.agent, None),
             tools: task.services.toolbox.specs(&self.agent.tools),
             output_schema: None,
             message: Message::user(&message),

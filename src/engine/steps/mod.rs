@@ -7,7 +7,9 @@ mod approve;
 mod command;
 mod merge;
 mod place;
+mod select;
 mod services;
+mod session;
 mod shelf;
 
 use super::purse::RunPurse;
@@ -15,15 +17,17 @@ use crate::{
     agent::{Trouble, note},
     clock::Pulse,
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
-    journal::{Conversation, NodeState, Recorder, RunState},
+    journal::{NodeState, Recorder, RunState},
     merge::Source,
     plan::{Plan, PlannedStep, Work},
     prompts::Scope,
     trace,
 };
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
+use serde_json::Value;
 pub use services::Services;
-pub(super) use services::Whose;
+use services::Whose;
+pub(super) use session::{Opening, Sessions, system};
 use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -59,9 +63,10 @@ pub(super) struct Job {
     pub(super) run: RunStarted,
     pub(super) node: NodeId,
     pub(super) state: NodeState,
-    pub(super) helpers: BTreeMap<String, Conversation>,
+    pub(super) helpers: Arc<BTreeMap<String, NodeState>>,
     pub(super) scope: Scope,
     pub(super) sources: Vec<Source>,
+    pub(super) candidates: Vec<Candidate>,
     /// What it starts from, to be joined; its frame's base where there is nothing.
     pub(super) tips: Vec<CommitId>,
     /// The commit that its frame starts from.
@@ -114,8 +119,9 @@ async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
         Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
         Work::Run { command } => command::run(task, step, &command.value).await,
         Work::Merge(spec) => merge::run(task, step, spec).await,
+        Work::Select(spec) => select::run(task, step, spec).await,
         Work::Approve(spec) => approve::run(task, spec).await,
-        Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "not built").into()),
+        Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "a step with steps inside has no work of its own").into()),
     }
 }
 
@@ -147,7 +153,41 @@ fn seconds(time: Duration) -> String {
     format!("{} seconds", time.as_secs_f64())
 }
 
-/// Returns the work that a merge step joins, in the order of its `from` and of the items.
+/// One of the pieces of work that a select step chooses from.
+pub(super) struct Candidate {
+    /// What the step's output calls it: the item's key where all are items of one step, else the node's name.
+    pub(super) key: String,
+    pub(super) source: Source,
+    /// What it said of its work.
+    pub(super) said: String,
+    /// What gives it away: its names, its agent's and its models'.
+    pub(super) names: Vec<String>,
+}
+
+/// Returns what a select step chooses from, in the order of its `from` and of the items.
+pub(super) fn candidates(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<Candidate> {
+    let Work::Select(spec) = &step.work else { return Vec::new() };
+    let candidate = |source: Source| {
+        let of = state.node(&source.node)?;
+        let key = source.node.item.clone().filter(|_| spec.from.len() == 1).unwrap_or_else(|| source.node.to_string());
+        let said = match &of.outcome.as_ref().and_then(Outcome::success)?.output {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let brief = of.conversation.brief();
+        let models = brief.iter().flat_map(|brief| &brief.models).map(String::as_str).chain(of.conversation.model());
+        let mut names: Vec<String> = models.flat_map(|model| [model, model.rsplit('/').next().unwrap_or(model)]).map(str::to_owned).collect();
+        names.extend([source.node.to_string(), key.clone()]);
+        names.extend(brief.map(|brief| brief.agent.clone()));
+        // Longer ones first, so that none is left in part.
+        names.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
+        names.dedup();
+        Some(Candidate { key, source, said, names })
+    };
+    sources(state, at, step).into_iter().filter_map(candidate).collect()
+}
+
+/// Returns the work that a step joins or chooses from, in the order of its `from` and of the items.
 pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<Source> {
     let from = match &step.work {
         Work::Merge(spec) => &spec.from,
@@ -169,14 +209,15 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
     sources
 }
 
+/// Returns the helper sessions that a node has begun.
+pub(super) fn helpers(state: &RunState, node: &NodeId) -> Arc<BTreeMap<String, NodeState>> {
+    Arc::new(state.helpers(node).map(|(name, helper)| (name.to_owned(), helper.clone())).collect())
+}
+
 impl Task {
     /// Records an event of this task.
     async fn record(&self, event: Event) -> Result<(), Trouble> {
         Ok(self.recorder.record(event).await?)
-    }
-
-    fn whose<'a>(&'a self, node: &'a NodeId) -> Whose<'a> {
-        Whose { node, run: &self.run, cancel: &self.cancel, pulse: &self.pulse }
     }
 
     fn render(&self, what: &str, text: &str) -> Result<String, Trouble> {

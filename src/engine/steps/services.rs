@@ -141,6 +141,7 @@ impl Services {
             spec,
             worktree: place.worktree,
             coming: place.coming,
+            delegates: None,
             agent_id: node.to_string(),
             run: run.run.0.clone(),
             transcript: self.journal.clone(),

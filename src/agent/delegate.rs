@@ -1,0 +1,197 @@
+//! Sub-agents, as an agent sees them: who does the work it hands over, and the account that both draw on.
+use super::{Agent, Purse, Trouble, lanes::Lane};
+use crate::{
+    event::{CommitId, Failure, FailureKind, Limit},
+    journal::Spent,
+    message::{Reply, ToolCall},
+    plan::Limits,
+    tools::ToolOutput,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
+
+/// One task for a sub-agent.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    /// What tells it from the agent's other sub-agents: the turn and the place of the call in it, the same after a crash.
+    pub name: &'a str,
+    /// The call's input, which fits the tool's schema.
+    pub input: &'a Value,
+    /// The commit it starts from.
+    pub base: &'a CommitId,
+    /// Ends with the agent that gave it.
+    pub cancel: &'a CancellationToken,
+}
+
+/// What a sub-agent has done.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Done {
+    /// Its answer, or why there is none.
+    pub output: ToolOutput,
+    /// The commit of its work and the paths that differ, where it changed something.
+    pub work: Option<(CommitId, Vec<String>)>,
+}
+
+/// What became of what a sub-agent has done.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Delivered {
+    /// What the agent that asked for it is told.
+    pub output: ToolOutput,
+    /// What its files were before, where they were changed.
+    pub before: Option<CommitId>,
+}
+
+/// Who does the work that an agent hands over.
+#[async_trait]
+pub trait Delegates: Send + Sync {
+    /// Returns a commit of the agent's files as they are now.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    async fn present(&self) -> Result<CommitId, Trouble>;
+
+    /// Has a task done, to its end or from where it stood when the process died.
+    ///
+    /// # Errors
+    /// Where the sub-agent waits for a person or was interrupted. That it failed is an answer.
+    async fn work(&self, order: Order<'_>) -> Result<Done, Trouble>;
+
+    /// Brings what was done into the agent's files, as a whole or not at all. Only one at a time.
+    ///
+    /// # Errors
+    /// Where the files cannot be used.
+    async fn deliver(&self, order: Order<'_>, done: Done) -> Result<Delivered, Trouble>;
+}
+
+impl Agent<'_> {
+    /// Carries out a call of the `Agent` tool. Sub-agents of one reply work at the same time; what they did is brought in one
+    /// after the other, in the order of the calls, and only once all of them have begun from the same files.
+    pub(super) async fn delegate(&self, lane: Lane<'_>, call: &ToolCall, input: &Value, base: &CommitId) -> Result<Delivered, Trouble> {
+        let Some(delegates) = &self.session.delegates else {
+            let text = "no sub-agents can be started here".to_owned();
+            return Ok(Delivered { output: ToolOutput { response: Value::String(text.clone()), text, is_error: true, ..ToolOutput::default() }, before: None });
+        };
+        let made = self.talk.messages().last().into_iter().flat_map(|message| message.calls());
+        let place = made.take_while(|made| made.id != call.id).count() + 1;
+        let name = format!("{}-{place}", self.talk.spent().turns);
+        let order = Order { name: &name, input, base, cancel: &self.session.tools.cancel };
+        let done = delegates.work(order).await?;
+        lane.turn().await;
+        self.go_on()?;
+        delegates.deliver(order, done).await
+    }
+}
+
+/// The account of one session and all the sub-agents below it, within the account around it.
+pub struct Account {
+    owner: String,
+    limits: Limits,
+    around: Arc<dyn Purse>,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    turns: u32,
+    tokens: u64,
+    usd: f64,
+}
+
+impl Account {
+    /// Opens the account of a node's session with what it and its sub-agents have used already.
+    pub fn new(owner: String, limits: Limits, around: Arc<dyn Purse>, spent: &Spent) -> Account {
+        let used = Used { turns: spent.turns, tokens: spent.usage.total(), usd: spent.usd };
+        Account { owner, limits, around, used: Mutex::new(used) }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Used)) {
+        change(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes a turn and tokens, where there are so many.
+    fn take(&self, tokens: u64) -> Result<(), Limit> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = if used.turns >= self.limits.turns {
+            Limit::Turns
+        } else if used.tokens.saturating_add(tokens) > self.limits.tokens {
+            Limit::Tokens
+        } else if self.limits.usd.is_some_and(|most| used.usd >= most) {
+            Limit::Money
+        } else {
+            used.turns += 1;
+            used.tokens += tokens;
+            return Ok(());
+        };
+        Err(reached)
+    }
+}
+
+impl Purse for Account {
+    fn reserve(&self, tokens: u64) -> Result<(), Failure> {
+        let spent = |limit| {
+            let message = format!("the budget that {} shares with its sub-agents is used up", self.owner);
+            Failure::new(FailureKind::Limit(limit), message).hint("raise its `max_turns` or `budget`, or hand over less")
+        };
+        self.take(tokens).map_err(spent)?;
+        self.around.reserve(tokens).inspect_err(|_| {
+            self.change(|used| {
+                used.turns -= 1;
+                used.tokens -= tokens;
+            });
+        })
+    }
+
+    fn settle(&self, reserved: u64, reply: Option<&Reply>) {
+        self.change(|used| {
+            used.tokens -= reserved;
+            match reply {
+                Some(reply) => {
+                    used.tokens += reply.usage.total();
+                    used.usd += reply.usd.unwrap_or(0.0);
+                }
+                None => used.turns -= 1,
+            }
+        });
+        self.around.settle(reserved, reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{llm::script::reply, message::Usage};
+
+    struct Endless;
+
+    impl Purse for Endless {
+        fn reserve(&self, _: u64) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn settle(&self, _: u64, _: Option<&Reply>) {}
+    }
+
+    fn limit(reserved: Result<(), Failure>) -> Option<FailureKind> {
+        reserved.err().map(|failure| failure.kind)
+    }
+
+    #[test]
+    fn sub_agents_draw_on_the_account_of_whoever_started_them() {
+        let limits = |turns, tokens| Limits { turns, tokens, usd: Some(1.0), ..Limits::SESSION };
+        let spent = Spent { turns: 1, ..Spent::default() };
+        let chief = Arc::new(Account::new("chief".into(), limits(4, 100), Arc::new(Endless), &spent));
+        let one = Account::new("one".into(), limits(9, 900), chief.clone(), &Spent::default());
+        let two = Account::new("two".into(), limits(1, 900), chief.clone(), &Spent::default());
+        assert_eq!(one.reserve(60), Ok(()));
+        assert_eq!(limit(two.reserve(60)), Some(FailureKind::Limit(Limit::Tokens)), "what is in flight counts");
+        assert_eq!(two.reserve(40), Ok(()), "what was refused was given back");
+        assert_eq!(limit(two.reserve(0)), Some(FailureKind::Limit(Limit::Turns)), "its own limits hold too");
+        one.settle(60, None);
+        two.settle(40, Some(&Reply { usage: Usage { input: 5, output: 5, ..Usage::default() }, usd: Some(0.4), ..reply("", &[]) }));
+        assert_eq!(one.reserve(90), Ok(()));
+        one.settle(90, Some(&Reply { usd: Some(0.7), ..reply("", &[]) }));
+        let refused = one.reserve(1).unwrap_err();
+        assert_eq!((refused.kind, refused.message.contains("chief")), (FailureKind::Limit(Limit::Money), true));
+    }
+}

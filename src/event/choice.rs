@@ -1,0 +1,69 @@
+//! What a select step did, and what became of a sub-agent's work.
+use super::{CommitId, NodeId};
+use crate::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a judge gave each candidate, by the candidate's key and then by criterion.
+pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// What a select step did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectProgress {
+    /// A candidate went through the gates in its own tree.
+    Gated {
+        /// The candidate.
+        candidate: NodeId,
+        /// Whether it passed them all.
+        passed: bool,
+        /// The tail of the first red one's output, or empty.
+        tail: String,
+    },
+    /// A judge gave its vote.
+    Voted {
+        /// Which vote, from 1.
+        vote: u32,
+        /// For whom.
+        winner: NodeId,
+        /// What it gave each.
+        scores: Scores,
+        /// Its reason.
+        why: String,
+    },
+    /// A judge's session came to no vote.
+    Abstained {
+        /// Which vote, from 1.
+        vote: u32,
+        /// Why there is none.
+        reason: String,
+    },
+    /// One was chosen.
+    Chosen {
+        /// Which.
+        winner: NodeId,
+        /// The others that had work, with its commits; their refs are kept.
+        losers: Vec<(NodeId, CommitId)>,
+        /// Until when at least; absent: as long as the run's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept_until: Option<Timestamp>,
+    },
+}
+
+/// What became of a sub-agent's work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// It fits what the agent that asked for it had by then, and is brought into its files.
+    Joined {
+        /// The files before.
+        before: CommitId,
+        /// The files with it.
+        after: CommitId,
+    },
+    /// It does not; nothing was changed, and a ref keeps it.
+    Conflicted {
+        /// Where.
+        paths: Vec<String>,
+    },
+}
