@@ -10,7 +10,7 @@ use crate::{
     engine::{Models, Project},
     library::{Kind, RootKind},
     llm::{Endpoints, ModelError, ModelErrorKind, Script},
-    plan::{Catalog, Plan},
+    plan::{Catalog, Plan, Prices},
     source::{self, Diagnostic, Diagnostics, Edit, Severity, Source, codes},
     workflow::Workflow,
 };
@@ -125,10 +125,12 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Returns everything a workflow may name here, with a model for whoever names none; nobody is asked by it.
 pub(super) fn catalog(project: &Project) -> Catalog {
     let environment = &project.settings.environment;
-    let mut providers: Vec<String> = Endpoints::from_env(&|name| environment.get(name).cloned()).names().map(str::to_owned).collect();
+    let endpoints = Endpoints::from_env(&|name| environment.get(name).cloned());
+    let mut providers: Vec<String> = endpoints.names().map(str::to_owned).collect();
     providers.push("scripted".to_owned());
     let nobody = Script::from_fn(Box::new(|_| Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is asked here"))));
-    project.catalog(&Models { model: Arc::new(nobody), providers, default: Some(SOME_MODEL.to_owned()), overrides: BTreeMap::new(), script: None })
+    let prices = Prices(Arc::new(move |model| endpoints.is_priced(model)));
+    project.catalog(&Models { model: Arc::new(nobody), providers, default: Some(SOME_MODEL.to_owned()), overrides: BTreeMap::new(), prices, script: None })
 }
 
 /// Loads and compiles a workflow with all its rules, whether or not they are trusted.

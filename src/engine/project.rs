@@ -11,7 +11,7 @@ use crate::{
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
     library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
     llm::{Endpoints, Model, Sink},
-    plan::{AgentFile, Catalog, Plan, Work},
+    plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
     secrets::{SecretError, Secrets},
     skills::{self, Shelf},
@@ -152,6 +152,8 @@ pub struct Models {
     pub default: Option<String>,
     /// Aliases overridden for this run.
     pub overrides: BTreeMap<String, String>,
+    /// Which of them have a known price.
+    pub prices: Prices,
     /// The text of the script, where one stands for the models.
     pub script: Option<String>,
 }
@@ -160,13 +162,15 @@ impl Models {
     /// Models behind HTTP endpoints.
     pub fn endpoints(model: Arc<dyn Model>, endpoints: &Endpoints, default: Option<String>, overrides: BTreeMap<String, String>) -> Models {
         let default = default.or_else(|| endpoints.default_model().ok().map(str::to_owned));
-        Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, script: None }
+        let known = endpoints.clone();
+        let prices = Prices(Arc::new(move |model| known.is_priced(model)));
+        Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, prices, script: None }
     }
 
     /// A script that stands for every model.
     pub fn scripted(model: Arc<dyn Model>, text: String) -> Models {
         let providers = ["anthropic", "openai", "ollama", "local", "google", "scripted"].map(str::to_owned).to_vec();
-        Models { model, providers, default: Some("scripted/model".to_owned()), overrides: BTreeMap::new(), script: Some(text) }
+        Models { model, providers, default: Some("scripted/model".to_owned()), overrides: BTreeMap::new(), prices: Prices::default(), script: Some(text) }
     }
 }
 
@@ -236,7 +240,7 @@ impl Project {
         let (source, trusted) = self.workflow_source(name)?;
         let mut workflow = Workflow::load(&Arc::new(source))?;
         if !trusted {
-            forget_allow_rules(&mut workflow);
+            workflow.forget_allow_rules();
         }
         Ok(workflow)
     }
@@ -280,11 +284,18 @@ impl Project {
             hooks: self.hooks.names().map(str::to_owned).collect(),
             prompts: self.library.all(Kind::Prompt).into_iter().map(|found| (found.name.clone(), found.text.clone())).collect(),
             agents: self.agents.clone(),
+            workflows: self.library.all(Kind::Workflow).into_iter().map(|found| (found.name.clone(), self.workflow_file(found))).collect(),
+            prices: models.prices.clone(),
             providers: models.providers.iter().cloned().collect(),
             default_model: models.default.clone(),
             aliases: BTreeMap::new(),
             model_overrides: models.overrides.clone(),
         }
+    }
+
+    fn workflow_file(&self, found: &Found) -> WorkflowFile {
+        let source = Source { name: found.path.clone(), text: found.text.clone() };
+        WorkflowFile { source: Arc::new(source), trusted: self.trust.covers(found) }
     }
 
     /// Begins a run.
@@ -351,24 +362,24 @@ impl Project {
     /// Returns the content hash of everything a plan resolved here.
     pub fn pins(&self, plan: &Plan) -> BTreeMap<String, String> {
         let mut pins = BTreeMap::new();
-        pins.insert(format!("workflow:{}", plan.name), BlobId::of(plan.source.text.as_bytes()).0);
-        for agent in plan.agents.values().chain(plan.steps().filter_map(|step| if let Work::Agent { agent, .. } = &step.work { Some(agent) } else { None })) {
-            pins.insert(format!("system:{}", agent.name), BlobId::of(agent.system.as_bytes()).0);
-            let named = |kind: Kind, names: &[String]| {
-                names
-                    .iter()
-                    .filter_map(|name| self.library.find(kind, name))
-                    .map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned()))
-                    .collect::<Vec<_>>()
-            };
-            pins.extend(named(Kind::Skill, &agent.skills));
-            pins.extend(named(Kind::Hook, &agent.hooks));
+        let plans = plan.all();
+        pins.extend(plans.iter().map(|plan| (format!("workflow:{}", plan.name), BlobId::of(plan.source.text.as_bytes()).0)));
+        for inner in plans {
+            // Called workflows have agents of their own, which may be named alike.
+            let of = if inner.name == plan.name { String::new() } else { format!("{}/", inner.name) };
+            for agent in inner.agents.values().chain(inner.steps().flat_map(PlannedStep::agents)) {
+                pins.insert(format!("system:{of}{}", agent.name), BlobId::of(agent.system.as_bytes()).0);
+                pins.extend(self.pinned(Kind::Skill, agent.skills.iter().map(String::as_str)));
+                pins.extend(self.pinned(Kind::Hook, agent.hooks.iter().map(String::as_str)));
+            }
         }
-        let always = self.hooks.always();
-        pins.extend(
-            always.iter().filter_map(|name| self.library.find(Kind::Hook, name)).map(|found| (format!("hook:{}", found.name), found.hash().to_owned())),
-        );
+        pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
         pins
+    }
+
+    fn pinned<'n>(&self, kind: Kind, names: impl IntoIterator<Item = &'n str>) -> Vec<(String, String)> {
+        let found = names.into_iter().filter_map(|name| self.library.find(kind, name));
+        found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
     }
 
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
@@ -465,13 +476,6 @@ fn hook_file(found: &Found, dir: PathBuf, trust: &Trust) -> HookFile {
 }
 
 /// Allow rules of a file that nobody trusted do not count; its ask and deny rules do.
-fn forget_allow_rules(workflow: &mut Workflow) {
-    workflow.permissions.allow.clear();
-    for (_, agent) in &mut workflow.agents {
-        agent.permissions.allow.clear();
-    }
-}
-
 fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> {
     const ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
     let mut tries = 0;

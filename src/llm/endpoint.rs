@@ -152,6 +152,12 @@ impl Endpoints {
         self.0.keys().map(String::as_str)
     }
 
+    /// Returns whether the price of a `provider/model` is known; of providers that are not known here nothing is said.
+    pub fn is_priced(&self, model: &str) -> bool {
+        let (provider, model) = model.split_once('/').unwrap_or((model, ""));
+        self.get(provider).is_none_or(|endpoint| super::price::is_known(endpoint, model))
+    }
+
     /// Finds the endpoint of `provider/model`, ready to be asked.
     ///
     /// # Errors

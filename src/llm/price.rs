@@ -4,6 +4,10 @@ use crate::{clock::Timestamp, message::Usage};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use std::time::{Duration, UNIX_EPOCH};
 
+/// A moment after every change of a price that the table holds, in milliseconds: whether there is a price does not hang on
+/// when it is asked for.
+const PRICED_AT: u64 = 4_102_444_800_000;
+
 /// Reads the price table, which takes a tenth of a second: call it beside the first request, not after it.
 pub(super) fn warm() {
     let _ = Calculator::bundled();
@@ -31,6 +35,12 @@ pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Op
     let price = calculator.calculate(&request).ok()?;
     // A price found at another provider is a guess.
     if price.provider_id == provider.id() && price.total_price.is_finite() { Some(price.total_price) } else { None }
+}
+
+/// Returns whether the price of a model is known.
+pub(super) fn is_known(endpoint: &Endpoint, model: &str) -> bool {
+    let some = Usage { input: 1, output: 1, ..Usage::default() };
+    usd(endpoint, model, &some, Timestamp(PRICED_AT)).is_some()
 }
 
 /// Returns the window of a model of this endpoint that our own table does not list.
@@ -72,6 +82,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_has_no_price() {
+        let anthropic = endpoint("anthropic", "https://api.anthropic.com");
+        assert!(is_known(&anthropic, "claude-opus-5-5") && !is_known(&anthropic, "claude-nobody-9"));
         let usage = million(|usage| usage.input = 10);
         assert_eq!(usd(&endpoint("anthropic", "https://api.anthropic.com"), "claude-nobody-9", &usage, AT), None);
         assert_eq!(usd(&endpoint("ollama", "http://127.0.0.1:11434/v1"), "gpt-oss-20b", &usage, AT), None);

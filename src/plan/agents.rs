@@ -3,11 +3,12 @@ use super::{
     AgentSpec, Catalog, Limits, ModelSpec, NamedBy, Rules,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
     limits::check_within,
+    matrix::rendered,
     models::Models,
 };
 use crate::{
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Permissions, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, Permissions, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +28,8 @@ pub(super) struct Agents<'a> {
     run_limits: Limits,
     resolved: BTreeMap<String, Option<Arc<AgentSpec>>>,
     used: BTreeSet<String>,
+    /// Limits in dollars, each with a model whose price is not known, that have been told.
+    unpriced: BTreeSet<(Span, String)>,
     default_model: Option<ModelSpec>,
 }
 
@@ -41,34 +44,63 @@ impl<'a> Agents<'a> {
         };
         findings.check_names(&SKILL, &workflow.skills, &catalog.skills.keys());
         findings.check_names(&HOOK, &workflow.hooks, &catalog.hooks.iter());
-        let mut agents = Agents { workflow, catalog, models, run_limits, resolved: BTreeMap::new(), used: BTreeSet::new(), default_model };
+        let mut agents =
+            Agents { workflow, catalog, models, run_limits, resolved: BTreeMap::new(), used: BTreeSet::new(), unpriced: BTreeSet::new(), default_model };
         for (name, _) in &workflow.agents {
             agents.resolve(name, findings);
         }
         agents
     }
 
-    /// Returns an agent that a step, a merge or the orchestrator puts to work, with a model.
-    pub(super) fn at_work(&mut self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+    /// Returns an agent that the orchestrator, a merge or a choice puts to work, within the budget of that step.
+    pub(super) fn at_work(&mut self, name: &Spanned<String>, step: Option<&Step>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
         let agent = self.named(name, findings)?;
-        self.require_model(&agent, name, findings).then_some(agent)
+        if !self.require_model(&agent, name, findings) {
+            return None;
+        }
+        let budget = step.and_then(|step| step.budget.as_ref());
+        self.check_prices(&agent, name, budget, findings);
+        let limits = agent.limits.replaced(budget.map(|budget| &budget.value)).within(&agent.limits);
+        Some(if limits == agent.limits { agent } else { Arc::new(AgentSpec { limits, ..(*agent).clone() }) })
     }
 
     /// Returns the agent of a step with the step's own overrides.
     pub(super) fn for_step(&mut self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
-        findings.check_names(&SKILL, &step.skills, &self.catalog.skills.keys());
-        findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
-        check_within(step.budget.as_ref(), self.workflow.budget.as_ref(), findings);
-        let override_model = step.model.as_ref().map(|model| self.models.resolve(model, NamedBy::Step, findings));
+        self.check_names_of(step, findings);
+        let override_model = step.model.as_ref().map(|model| match model.contains("{{") {
+            true => Some(self.models.resolve_template(model, step, findings)),
+            false => self.models.resolve(model, NamedBy::Step, findings),
+        });
         let agent = self.named(name, findings)?;
         if override_model.is_none() && !self.require_model(&agent, name, findings) {
             return None;
         }
-        if override_model.is_none() && step.effort.is_none() && step.skills.is_empty() && step.hooks.is_empty() && step.budget.is_none() {
-            return Some(agent);
+        self.overridden(&agent, override_model, (name, step), findings)
+    }
+
+    /// Returns the agent that tries a failed item once more: with what the step says besides the model.
+    pub(super) fn stand_in(&mut self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        let agent = self.named(name, findings)?;
+        if !self.require_model(&agent, name, findings) {
+            return None;
         }
-        let mut own = (*agent).clone();
-        if let Some(model) = override_model {
+        self.overridden(&agent, None, (name, step), findings)
+    }
+
+    fn overridden(
+        &mut self,
+        agent: &Arc<AgentSpec>,
+        model: Option<Option<ModelSpec>>,
+        (name, step): (&Spanned<String>, &Step),
+        findings: &mut Findings<'_>,
+    ) -> Option<Arc<AgentSpec>> {
+        let nothing = step.effort.is_none() && step.skills.is_empty() && step.hooks.is_empty() && step.budget.is_none() && step.idle_timeout.is_none();
+        if model.is_none() && nothing {
+            self.check_prices(agent, name, None, findings);
+            return Some(agent.clone());
+        }
+        let mut own = (**agent).clone();
+        if let Some(model) = model {
             let model = model?;
             own.model = ModelSpec { effort: model.effort.clone().or(own.model.effort), ..model };
         }
@@ -78,7 +110,37 @@ impl<'a> Agents<'a> {
         own.skills = sorted(own.skills.into_iter().chain(values(&step.skills)));
         own.hooks = in_order(own.hooks.into_iter().chain(values(&step.hooks)));
         own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
+        own.idle_timeout = step.idle_timeout.unwrap_or(own.idle_timeout);
+        self.check_prices(&own, name, step.budget.as_ref(), findings);
         Some(Arc::new(own))
+    }
+
+    /// Checks the skills and hooks that a step names; a template of a skill as far as its matrix tells what it gives.
+    fn check_names_of(&self, step: &Step, findings: &mut Findings<'_>) {
+        let (templates, plain): (Vec<_>, Vec<_>) = step.skills.iter().cloned().partition(|skill| skill.contains("{{"));
+        let given = templates.iter().flat_map(|skill| rendered(skill, step).unwrap_or_default().into_iter().map(|name| Spanned::new(name, skill.span)));
+        let names: Vec<Spanned<String>> = plain.into_iter().chain(given).collect();
+        findings.check_names(&SKILL, &names, &self.catalog.skills.keys());
+        findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
+    }
+
+    /// Reports a limit in dollars that cannot be held, since nobody knows what a model costs and no tokens are limited.
+    fn check_prices(&mut self, agent: &AgentSpec, name: &Spanned<String>, step: Option<&Spanned<Budget>>, findings: &mut Findings<'_>) {
+        let own = self.workflow.agents.iter().find(|(known, _)| known.value == agent.name).and_then(|(_, own)| own.budget.as_ref());
+        let budgets = || [own, step, self.workflow.budget.as_ref()].into_iter().flatten();
+        let Some(usd) = budgets().find_map(|budget| budget.usd.as_ref()) else { return };
+        if budgets().any(|budget| budget.tokens.is_some()) {
+            return;
+        }
+        for model in agent.model.choices.iter().filter(|model| !model.contains("{{")) {
+            if self.unpriced.contains(&(usd.span, model.clone())) || (self.catalog.prices.0)(model) {
+                continue;
+            }
+            self.unpriced.insert((usd.span, model.clone()));
+            let error = findings.error(codes::NO_PRICE, usd.span, format!("nobody knows what `{model}` costs, so that a limit in dollars does not hold it"));
+            let error = error.label("cannot be held").also(name.span, format!("`{}` may use that model", agent.name));
+            findings.report(error.help("limit `tokens` as well"));
+        }
     }
 
     /// Ends the compilation of agents: every agent that has a model, and warnings for those that nothing uses.
@@ -97,6 +159,11 @@ impl<'a> Agents<'a> {
             findings.report(unused);
         }
         self.resolved.into_iter().filter_map(|(name, agent)| agent.filter(|agent| !agent.model.choices.is_empty()).map(|agent| (name, agent))).collect()
+    }
+
+    /// Returns what each alias of a model stands for.
+    pub(super) fn aliases(&self) -> BTreeMap<String, ModelSpec> {
+        self.models.aliases()
     }
 
     fn named(&mut self, name: &Spanned<String>, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
@@ -160,7 +227,7 @@ impl<'a> Agents<'a> {
         let own = own.unwrap_or(&nothing);
         findings.check_names(&SKILL, &own.skills, &self.catalog.skills.keys());
         findings.check_names(&HOOK, &own.hooks, &self.catalog.hooks.iter());
-        check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), findings);
+        check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), "the whole run", findings);
         let system = match own.system.as_ref().or(file.system.as_ref()) {
             Some(system) => text(system, self.catalog, findings)?.0,
             None => String::new(),

@@ -1,9 +1,14 @@
 //! What is known at the place where a workflow runs: plain data, filled from above.
 use crate::{
     message::ToolSpec,
+    source::Source,
     workflow::{Agent, ModelAlias},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 /// Everything a workflow may name.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +25,10 @@ pub struct Catalog {
     pub prompts: BTreeMap<String, String>,
     /// Agents found as files, by name.
     pub agents: BTreeMap<String, AgentFile>,
+    /// Workflows that others may call, by name; they are read when one is called.
+    pub workflows: BTreeMap<String, WorkflowFile>,
+    /// Which models have a price that is known.
+    pub prices: Prices,
     /// Providers that are built in or configured.
     pub providers: BTreeSet<String>,
     /// The model for whoever names none, from the user's configuration or the environment.
@@ -37,4 +46,29 @@ pub struct AgentFile {
     pub agent: Agent,
     /// Where it was found, for messages.
     pub path: String,
+}
+
+/// A workflow that others may call.
+#[derive(Debug, Clone)]
+pub struct WorkflowFile {
+    /// Its text, and where it was found.
+    pub source: Arc<Source>,
+    /// Whether its allow rules count.
+    pub trusted: bool,
+}
+
+/// Says whether the price of a `provider/model` is known; by default of every one.
+#[derive(Clone)]
+pub struct Prices(pub Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Default for Prices {
+    fn default() -> Prices {
+        Prices(Arc::new(|_| true))
+    }
+}
+
+impl fmt::Debug for Prices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prices")
+    }
 }

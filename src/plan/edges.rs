@@ -7,7 +7,7 @@ use crate::{
 use petgraph::{algo::kosaraju_scc, graph::DiGraph};
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashSet, VecDeque},
 };
 
 /// The most edges of one cycle that are labelled.
@@ -21,17 +21,25 @@ pub(super) struct Edges {
     pub(super) on: Vec<Vec<On>>,
     /// All steps, needs before what needs them, otherwise as in the file; `None` where there is a cycle.
     pub(super) order: Option<Vec<usize>>,
+    /// Every step with each of its needs.
+    direct: HashSet<(usize, usize)>,
 }
 
 impl Edges {
-    /// Resolves all needs; unknown steps, needs that stand twice and cycles are reported.
-    pub(super) fn new(steps: &[Step], index: &BTreeMap<&str, usize>, findings: &mut Findings<'_>) -> Edges {
-        let mut edges = Edges { needs: vec![Vec::new(); steps.len()], on: vec![Vec::new(); steps.len()], order: None };
+    /// Resolves all needs; unknown steps, needs that stand twice and cycles are reported. `around` says what to do about a
+    /// step that stands around these.
+    pub(super) fn new(steps: &[Step], index: &BTreeMap<&str, usize>, around: &dyn Fn(&str) -> Option<String>, findings: &mut Findings<'_>) -> Edges {
+        let mut edges = Edges { needs: vec![Vec::new(); steps.len()], on: vec![Vec::new(); steps.len()], order: None, direct: HashSet::new() };
         let mut places: Vec<Vec<&Spanned<String>>> = vec![Vec::new(); steps.len()];
         for (step, needs) in steps.iter().enumerate() {
             let mut seen = BTreeMap::new();
             for need in &needs.needs {
                 let Some(&other) = index.get(need.step.as_str()) else {
+                    if let Some(help) = around(&need.step) {
+                        let error = findings.error(codes::UNKNOWN_STEP, need.step.span, format!("`{}` is not one of the steps here", need.step.value));
+                        findings.report(error.help(help));
+                        continue;
+                    }
                     findings.unknown(&STEP, &need.step, steps.iter().map(|step| step.id.as_str()));
                     continue;
                 };
@@ -40,6 +48,7 @@ impl Edges {
                     findings.report(twice.label("again here").also(first, "first here"));
                     continue;
                 }
+                edges.direct.insert((step, other));
                 edges.needs[step].push(other);
                 edges.on[step].push(need.on);
                 places[step].push(&need.step);
@@ -50,6 +59,11 @@ impl Edges {
             report_cycles(steps, &edges.needs, &places, findings);
         }
         edges
+    }
+
+    /// Returns whether a step needs another one itself, not only through others.
+    pub(super) fn waits_directly(&self, step: usize, need: usize) -> bool {
+        self.direct.contains(&(step, need))
     }
 }
 

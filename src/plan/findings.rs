@@ -13,6 +13,7 @@ pub(super) struct Kind {
 }
 
 pub(super) const STEP: Kind = Kind { code: codes::UNKNOWN_STEP, what: "step" };
+pub(super) const WORKFLOW: Kind = Kind { code: codes::UNKNOWN_WORKFLOW, what: "workflow" };
 pub(super) const AGENT: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent" };
 pub(super) const AGENT_FILE: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent file" };
 pub(super) const SKILL: Kind = Kind { code: codes::UNKNOWN_SKILL, what: "skill" };
@@ -34,9 +35,19 @@ impl<'a> Findings<'a> {
         Findings { source, found: Vec::new() }
     }
 
+    /// Returns whether nothing more is kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.found.len() >= MAX_FOUND
+    }
+
+    /// Returns whether one of them is an error.
+    pub(super) fn has_errors(&self) -> bool {
+        self.found.iter().any(|found| found.severity == Severity::Error)
+    }
+
     /// Keeps a finding, once.
     pub(super) fn report(&mut self, diagnostic: Diagnostic) {
-        if self.found.len() < MAX_FOUND && !self.found.contains(&diagnostic) {
+        if !self.is_full() && !self.found.contains(&diagnostic) {
             self.found.push(diagnostic);
         }
     }
@@ -58,17 +69,18 @@ impl<'a> Findings<'a> {
 
     /// Reports a name that nothing has, with the nearest that something has.
     pub(super) fn unknown<'n>(&mut self, kind: &Kind, name: &Spanned<String>, known: impl Iterator<Item = &'n str> + Clone) {
-        if self.found.len() >= MAX_FOUND {
+        if self.is_full() {
             return;
         }
         let what = kind.what;
         if name.value.contains("{{") {
-            let message = format!("a template as the name of a {what} is part of the language but not of this version");
-            self.report(self.error(codes::LATER, name.span, message));
+            let error = self.error(kind.code, name.span, format!("the name of a {what} is not a template here"));
+            self.report(error.help("name it as it is"));
             return;
         }
+        let many = if what.ends_with('s') { format!("{what}es") } else { format!("{what}s") };
         let unknown = self.error(kind.code, name.span, format!("there is no {what} `{}`", name.value)).help(format!("there is no {what} at all"));
-        self.report(unknown.suggest(&name.value, known, &format!("{what}s")));
+        self.report(unknown.suggest(&name.value, known, &many));
     }
 
     /// Reports those of a list of names that nothing has.

@@ -1,5 +1,5 @@
 //! The graph: steps as nodes, needs as edges, found by id in constant time.
-use super::{AgentSpec, Limits, OrchestratorSpec, PlannedStep};
+use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep};
 use crate::{
     event::StepId,
     source::{Source, Spanned},
@@ -11,7 +11,7 @@ use petgraph::{
     visit::EdgeRef as _,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -34,7 +34,9 @@ pub struct Plan {
     /// The inputs by name, in the order of the file.
     pub inputs: Vec<(String, Input)>,
     /// All agents by name, those of files included.
-    pub agents: BTreeMap<String, Arc<AgentSpec>>,
+    pub agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
+    /// What each alias of a model stands for.
+    pub models: Arc<BTreeMap<String, ModelSpec>>,
     /// The agent that watches over the run.
     pub orchestrator: Option<OrchestratorSpec>,
     /// Limits of the run tree.
@@ -64,7 +66,8 @@ pub(super) struct Parts {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) inputs: Vec<(String, Input)>,
-    pub(super) agents: BTreeMap<String, Arc<AgentSpec>>,
+    pub(super) agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
+    pub(super) models: Arc<BTreeMap<String, ModelSpec>>,
     pub(super) orchestrator: Option<OrchestratorSpec>,
     pub(super) limits: Limits,
     pub(super) on_exceed: OnExceed,
@@ -81,14 +84,30 @@ impl Plan {
     pub(super) fn new(parts: Parts, graph: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Plan {
         let index = graph.node_indices().map(|node| (graph[node].id.clone(), node)).collect();
         let order = order.iter().map(|&node| graph[node].id.clone()).collect();
-        let Parts { source, name, description, inputs, agents, orchestrator, limits, on_exceed, max_parallel, outputs, secrets, hooks, on_failure, finally } =
-            parts;
+        let Parts {
+            source,
+            name,
+            description,
+            inputs,
+            agents,
+            models,
+            orchestrator,
+            limits,
+            on_exceed,
+            max_parallel,
+            outputs,
+            secrets,
+            hooks,
+            on_failure,
+            finally,
+        } = parts;
         Plan {
             source,
             name,
             description,
             inputs,
             agents,
+            models,
             orchestrator,
             limits,
             on_exceed,
@@ -132,6 +151,28 @@ impl Plan {
     /// Returns the steps that nothing waits for.
     pub fn sinks(&self) -> impl Iterator<Item = &PlannedStep> {
         self.order.iter().filter(|id| self.dependents(id).next().is_none()).filter_map(|id| self.step(id))
+    }
+
+    /// Returns this plan and every plan inside it once: the bodies of loops, called workflows, what runs at the end.
+    pub fn all(&self) -> Vec<&Plan> {
+        let mut seen = HashSet::new();
+        let mut open = vec![self];
+        let mut all = Vec::new();
+        while let Some(plan) = open.pop() {
+            if seen.insert(std::ptr::from_ref(plan)) {
+                all.push(plan);
+                let ends = plan.finally.iter().chain(&plan.on_failure).map(Arc::as_ref);
+                let inner: Vec<&Plan> = plan.steps().filter_map(|step| step.inner().map(Arc::as_ref)).collect();
+                open.extend(ends.chain(inner.into_iter().rev()));
+            }
+        }
+        all
+    }
+
+    /// Returns what the name of a model stands for: that of an alias, or a `provider/model`.
+    pub fn model(&self, name: &str) -> Option<ModelSpec> {
+        let plain = || name.contains('/').then(|| ModelSpec { choices: vec![name.to_owned()], ..ModelSpec::default() });
+        self.models.get(name).cloned().or_else(plain)
     }
 
     /// Returns whether an edge was satisfied by how `from` ended.

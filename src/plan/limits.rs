@@ -37,28 +37,23 @@ impl Limits {
     }
 }
 
-/// Reports what a budget allows beyond what the whole run may have, where both are written.
-pub(super) fn check_within(inner: Option<&Spanned<Budget>>, run: Option<&Spanned<Budget>>, findings: &mut Findings<'_>) {
-    fn larger<T: PartialOrd + Copy>(inner: Option<&Spanned<T>>, run: Option<&Spanned<T>>) -> Option<(Span, T, Span, T)> {
-        let (inner, run) = (inner?, run?);
-        (inner.value > run.value).then_some((inner.span, inner.value, run.span, run.value))
+/// Reports what a budget allows beyond what that around it does, where both are written; `whole` names the one around.
+pub(super) fn check_within(inner: Option<&Spanned<Budget>>, outer: Option<&Spanned<Budget>>, whole: &str, findings: &mut Findings<'_>) {
+    fn larger<T: PartialOrd + Copy + Display>(inner: Option<&Spanned<T>>, outer: Option<&Spanned<T>>) -> Option<[(Span, String); 2]> {
+        let (inner, outer) = (inner?, outer?);
+        (inner.value > outer.value).then(|| [(inner.span, inner.value.to_string()), (outer.span, outer.value.to_string())])
     }
-    fn tell<T: Display>(unit: &str, (at, inner, run_at, run): (Span, T, Span, T), findings: &mut Findings<'_>) {
-        let error = findings.error(codes::BUDGET, at, format!("a budget of {inner} {unit} is larger than that of the whole run"));
-        findings.report(error.label("more than there is").also(run_at, format!("{run} in all")));
-    }
-    let (Some(inner), Some(run)) = (inner, run) else { return };
+    let (Some(inner), Some(outer)) = (inner, outer) else { return };
     let seconds = |duration: &Option<Spanned<Duration>>| duration.as_ref().map(|duration| Spanned::new(duration.value.as_secs_f64(), duration.span));
-    if let Some(found) = larger(inner.usd.as_ref(), run.usd.as_ref()) {
-        tell("dollars", found, findings);
-    }
-    if let Some(found) = larger(inner.tokens.as_ref(), run.tokens.as_ref()) {
-        tell("tokens", found, findings);
-    }
-    if let Some(found) = larger(inner.turns.as_ref(), run.turns.as_ref()) {
-        tell("turns", found, findings);
-    }
-    if let Some(found) = larger(seconds(&inner.time).as_ref(), seconds(&run.time).as_ref()) {
-        tell("seconds", found, findings);
+    let found = [
+        ("dollars", larger(inner.usd.as_ref(), outer.usd.as_ref())),
+        ("tokens", larger(inner.tokens.as_ref(), outer.tokens.as_ref())),
+        ("turns", larger(inner.turns.as_ref(), outer.turns.as_ref())),
+        ("seconds", larger(seconds(&inner.time).as_ref(), seconds(&outer.time).as_ref())),
+    ];
+    for (unit, larger) in found {
+        let Some([(at, inner), (outer_at, outer)]) = larger else { continue };
+        let error = findings.error(codes::BUDGET, at, format!("a budget of {inner} {unit} is larger than that of {whole}"));
+        findings.report(error.label("more than there is").also(outer_at, format!("{outer} in all")));
     }
 }

@@ -3,23 +3,30 @@
 //! [`Plan::compile`] checks a typed workflow against what is known here (the [`Catalog`]) and freezes it: from then on
 //! nothing is decided twice or re-read. All errors of a file are reported in one pass, each with its place.
 mod agents;
+mod calls;
 mod catalog;
+mod checks;
 mod compile;
 mod draw;
 mod edges;
 mod findings;
+mod frames;
 mod graph;
 mod inputs;
 mod limits;
+mod matrix;
 mod models;
 mod node;
 mod reach;
 mod readings;
+mod resolve;
 mod schemas;
+mod shapes;
 mod writers;
 
-pub use catalog::{AgentFile, Catalog};
+pub use catalog::{AgentFile, Catalog, Prices, WorkflowFile};
 pub use graph::{Edge, Plan};
+pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{
     AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work,
 };

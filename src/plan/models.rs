@@ -2,12 +2,23 @@
 use super::{
     Alias, AliasSaid, Catalog, ModelSpec, NamedBy,
     findings::{ALIAS, Findings, PROVIDER},
+    matrix::rendered,
 };
 use crate::{
     source::{Spanned, codes, nearest},
-    workflow::{ModelAlias, Workflow},
+    workflow::{ModelAlias, Step, Workflow},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Checks overrides against the aliases of all workflows of a run.
+pub(super) fn check_overrides(workflow: &Workflow, catalog: &Catalog, aliases: &BTreeSet<String>, findings: &mut Findings<'_>) {
+    for (name, choice) in catalog.model_overrides.iter().filter(|(name, _)| !aliases.contains(*name)) {
+        let at = workflow.models.first().map_or(workflow.name.span, |(name, _)| name.span);
+        let unknown = findings.error(codes::UNKNOWN_MODEL, at, format!("`--model {name}={choice}` names an alias that this workflow does not have"));
+        let near = nearest(name, aliases.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
+        findings.report(unknown.help(near.unwrap_or_else(|| "aliases stand under `models`".to_owned())));
+    }
+}
 
 /// Every alias of a workflow, checked.
 pub(super) struct Models<'a> {
@@ -16,44 +27,39 @@ pub(super) struct Models<'a> {
 }
 
 impl<'a> Models<'a> {
-    /// Checks all aliases, and the overrides against them.
+    /// Checks all aliases.
     pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, findings: &mut Findings<'_>) -> Models<'a> {
         let configured = catalog.aliases.iter().map(|(name, (alias, file))| (name.as_str(), (alias, AliasSaid::Configuration(file.clone()))));
         let own = workflow.models.iter().map(|(name, alias)| (name.as_str(), (alias, AliasSaid::Workflow)));
         let models = Models { catalog, aliases: configured.chain(own).collect() };
         for (name, alias) in &workflow.models {
-            if !catalog.model_overrides.contains_key(&name.value) {
-                alias.choices.iter().for_each(|choice| models.check_choice(choice, findings));
-            }
-        }
-        for (name, choice) in &catalog.model_overrides {
-            let at = workflow.models.first().map_or(workflow.name.span, |(name, _)| name.span);
-            if models.aliases.contains_key(name.as_str()) {
-                models.check_choice(&Spanned::new(choice.clone(), at), findings);
-            } else {
-                let unknown = findings.error(codes::UNKNOWN_MODEL, at, format!("`--model {name}={choice}` names an alias that this workflow does not have"));
-                let help = nearest(name, models.aliases.keys().copied())
-                    .map_or_else(|| "aliases stand under `models`".to_owned(), |near| format!("did you mean `{near}`?"));
-                findings.report(unknown.help(help));
+            match catalog.model_overrides.get(&name.value) {
+                Some(choice) => models.check_choice(&Spanned::new(choice.clone(), name.span), findings),
+                None => alias.choices.iter().for_each(|choice| models.check_choice(choice, findings)),
             }
         }
         models
     }
 
+    /// Returns what each alias stands for.
+    pub(super) fn aliases(&self) -> BTreeMap<String, ModelSpec> {
+        self.aliases.keys().filter_map(|name| Some(((*name).to_owned(), self.alias(name)?))).collect()
+    }
+
+    fn alias(&self, name: &str) -> Option<ModelSpec> {
+        let (alias, said) = self.aliases.get(name)?;
+        let (choices, said) = match self.catalog.model_overrides.get(name) {
+            Some(choice) => (vec![choice.clone()], AliasSaid::Override),
+            None => (alias.choices.iter().map(|choice| choice.value.clone()).collect(), said.clone()),
+        };
+        let (effort, max_output_tokens) = (alias.effort.clone(), alias.max_output_tokens);
+        Some(ModelSpec { choices, effort, max_output_tokens, named: NamedBy::default(), alias: Some(Alias { name: name.to_owned(), said }) })
+    }
+
     /// Resolves an alias or a `provider/model`; what is wrong is reported at its place.
     pub(super) fn resolve(&self, name: &Spanned<String>, named: NamedBy, findings: &mut Findings<'_>) -> Option<ModelSpec> {
-        if let Some((alias, said)) = self.aliases.get(name.as_str()) {
-            let (choices, said) = match self.catalog.model_overrides.get(&name.value) {
-                Some(choice) => (vec![choice.clone()], AliasSaid::Override),
-                None => (alias.choices.iter().map(|choice| choice.value.clone()).collect(), said.clone()),
-            };
-            let (effort, max_output_tokens) = (alias.effort.clone(), alias.max_output_tokens);
-            return Some(ModelSpec { choices, effort, max_output_tokens, named, alias: Some(Alias { name: name.value.clone(), said }) });
-        }
-        if name.value.contains("{{") {
-            let message = "a template as `model` is part of the language but not of this version";
-            findings.report(findings.error(codes::LATER, name.span, message));
-            return None;
+        if let Some(alias) = self.alias(name) {
+            return Some(ModelSpec { named, ..alias });
         }
         if !name.value.contains('/') {
             findings.unknown(&ALIAS, name, self.aliases.keys().copied());
@@ -61,6 +67,14 @@ impl<'a> Models<'a> {
         }
         self.check_choice(name, findings);
         Some(ModelSpec { choices: vec![name.value.clone()], named, ..ModelSpec::default() })
+    }
+
+    /// Checks a model that a template chooses, as far as its matrix tells which there can be.
+    pub(super) fn resolve_template(&self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> ModelSpec {
+        for choice in rendered(name, step).unwrap_or_default() {
+            self.resolve(&Spanned::new(choice, name.span), NamedBy::Step, findings);
+        }
+        ModelSpec { choices: vec![name.value.clone()], named: NamedBy::Step, ..ModelSpec::default() }
     }
 
     fn check_choice(&self, choice: &Spanned<String>, findings: &mut Findings<'_>) {

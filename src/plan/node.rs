@@ -295,6 +295,17 @@ impl PlannedStep {
         }
     }
 
+    /// Returns the agents that it puts to work.
+    pub fn agents(&self) -> impl Iterator<Item = &Arc<AgentSpec>> {
+        let own = match &self.work {
+            Work::Agent { agent, .. } => Some(agent),
+            Work::Merge(merge) => merge.resolver.as_ref(),
+            Work::Select(select) => select.judge.as_ref().map(|judge| &judge.agent),
+            Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => None,
+        };
+        own.into_iter().chain(&self.retry_with)
+    }
+
     /// Returns whether its nodes take one of the run's places while they run.
     pub fn takes_a_place(&self) -> bool {
         !matches!(self.work, Work::Workflow(_) | Work::Loop(_) | Work::Approve(_))

@@ -1,51 +1,56 @@
 //! Every template of a workflow: whether it parses, and whether what it reads is there when it is read.
 use super::{
-    edges::Edges,
-    findings::{Findings, STEP},
+    findings::Findings,
+    frames::{Around, At, MAIN, unknown_step},
     reach::{Question, answers},
-    schemas::{ENTRY, Field, field},
+    schemas::ENTRY,
+    shapes::{Shape, Shapes, Wrong},
 };
 use crate::{
     prompts::{self, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
-    workflow::{Parse, Scope, Step, Verb, Workflow},
+    workflow::{Base, Entries, Scope, Step, Verb},
 };
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeSet, HashMap},
     ops::Range,
     sync::Arc,
 };
 
 /// Names that are always in scope, so that no item may take them.
-const RESERVED: [&str; 6] = ["inputs", "env", "steps", "run", "matrix", "loop"];
+const RESERVED: [&str; 7] = ["inputs", "env", "steps", "run", "matrix", "loop", "secrets"];
 /// What `run.…` holds.
 const RUN: [&str; 5] = ["id", "branch", "head", "base", "failure"];
-/// What a merge's `output.…` holds.
-const MERGE_OUTPUT: [&str; 5] = ["commit", "landed", "ejected", "conflicts", "report"];
-
-/// What the templates of a workflow are judged by.
-#[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
-    pub(super) workflow: &'a Workflow,
-    pub(super) index: &'a BTreeMap<&'a str, usize>,
-    pub(super) edges: &'a Edges,
-    pub(super) schemas: &'a BTreeMap<String, Arc<Value>>,
-    /// Whether each step makes a commit.
-    pub(super) writes: &'a [bool],
-}
+/// What `loop.…` holds.
+const LOOP: [&str; 1] = ["iteration"];
 
 /// Reads templates, and keeps what it finds.
 pub(super) struct Reader<'a> {
-    known: Known<'a>,
+    shapes: Shapes<'a>,
     found: Findings<'a>,
-    waits: Vec<Wait>,
+    /// Reads to be judged by the order of the steps, frame by frame.
+    waits: Vec<Vec<Wait>>,
+    /// What the items of a step are, as far as it has been asked for.
+    items: HashMap<At, Shape<'a>>,
+    /// Names of the workflow's environment whose value holds a secret.
+    secret: BTreeSet<&'a str>,
+}
+
+/// The text of a step that was looked up, and the file it comes from where it has one of its own.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Prompt<'p> {
+    pub(super) text: Option<&'p str>,
+    pub(super) file: Option<&'p Arc<Source>>,
 }
 
 /// A step that reads another one without needing it directly.
 struct Wait {
+    /// Who must wait: the step that reads, or the loop around it.
     reader: usize,
     target: usize,
+    /// The step that reads.
+    by: At,
     source: Arc<Source>,
     span: Span,
 }
@@ -69,56 +74,104 @@ enum Use {
 
 /// What a template may read.
 #[derive(Clone, Copy)]
-struct Sight<'a> {
-    /// The step it belongs to.
+struct Sight {
+    frame: usize,
+    /// The step it belongs to, or whose end has come.
     step: Option<usize>,
-    /// The item's name, where there is an item.
-    item: Option<&'a str>,
+    /// Whether it belongs to one item of the step.
+    inside: bool,
     /// Whether steps and the environment are there; not for the workflow's own `env`.
     steps: bool,
+    /// Whether it is a value of the environment, where secrets may go.
+    secrets: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Makes a reader that has found nothing yet.
-    pub(super) fn new(known: Known<'a>) -> Reader<'a> {
-        Reader { known, found: Findings::new(&known.workflow.source), waits: Vec::new() }
+    pub(super) fn new(shapes: Shapes<'a>) -> Reader<'a> {
+        let secret = secret_names(&shapes.workflow.env);
+        let waits = shapes.frames.all.iter().map(|_| Vec::new()).collect();
+        Reader { shapes, found: Findings::new(&shapes.workflow.source), waits, items: HashMap::new(), secret }
     }
 
     /// Checks the templates that belong to no step.
     pub(super) fn file(&mut self) {
-        for (_, text) in &self.known.workflow.env {
-            self.template(text, Use::Text, Sight { step: None, item: None, steps: false });
+        let workflow = self.shapes.workflow;
+        let bare = Sight { frame: MAIN, step: None, inside: false, steps: false, secrets: false };
+        for (_, text) in &workflow.env {
+            self.template(text, Use::Text, Sight { secrets: true, ..bare });
         }
-        for (_, text) in &self.known.workflow.outputs {
-            self.template(text, Use::Text, Sight { step: None, item: None, steps: true });
+        for (_, agent) in &workflow.agents {
+            agent.cwd.iter().for_each(|cwd| self.template(cwd, Use::Text, bare));
+        }
+        for (_, text) in &workflow.outputs {
+            self.template(text, Use::Text, Sight { steps: true, ..bare });
         }
     }
 
-    /// Checks the templates of a step; `prompt` is its text and the file it comes from.
-    pub(super) fn step(&mut self, at: usize, prompt: Option<(&str, Option<&Arc<Source>>)>) {
-        let step = &self.known.workflow.steps[at];
-        let outside = Sight { step: Some(at), item: None, steps: true };
-        let inside = Sight { item: step.for_each.as_ref().map(|for_each| for_each.name.as_str()), ..outside };
+    /// Checks the templates of a step; `prompt` is what its agent or its judge is told.
+    pub(super) fn step(&mut self, at: At, prompt: Prompt<'_>) {
+        let step = self.shapes.frames.step(at);
+        let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false };
+        let inside = Sight { inside: true, ..outside };
         if let Some(condition) = &step.condition {
             self.template(condition, Use::Condition, outside);
         }
         self.for_each(step, outside, inside);
+        if let Some(matrix) = &step.matrix {
+            matrix.axes.iter().for_each(|(_, values)| self.values(values, outside));
+            matrix.max_parallel.iter().for_each(|max| self.values(max, outside));
+        }
+        self.verb(at, prompt, inside);
+        self.surroundings(step, inside);
+    }
+
+    fn verb(&mut self, at: At, prompt: Prompt<'_>, inside: Sight) {
+        let step = self.shapes.frames.step(at);
+        let told = |reader: &mut Self, span: Span| {
+            if let Some(text) = prompt.text {
+                reader.read(text, prompt.file.map_or(Place::Scalar(span), Place::File), Use::Text, inside);
+            }
+        };
         match &step.verb {
             Verb::Agent { prompt: written, .. } => {
-                if let Some((text, file)) = prompt {
-                    self.read(text, file.map_or(Place::Scalar(written.span), Place::File), Use::Text, inside);
-                }
+                told(self, written.span);
+                step.model.iter().chain(&step.skills).for_each(|name| self.template(name, Use::Text, inside));
             }
             Verb::Run { command } => self.template(command, Use::Shell, inside),
-            Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_) | Verb::Approve(_) => {}
             Verb::Merge(merge) => {
                 merge.verify.iter().for_each(|command| self.template(command, Use::Shell, inside));
-                self.merge_sources(at, merge);
+                self.sources(at, &merge.from);
+            }
+            Verb::Select(select) => {
+                select.gates.iter().for_each(|command| self.template(command, Use::Shell, inside));
+                self.sources(at, &select.from);
+                if let Some(rubric) = select.judge.as_ref().and_then(|judge| judge.rubric.as_ref()) {
+                    told(self, rubric.span);
+                }
+            }
+            Verb::Approve(approve) => self.template(&approve.message, Use::Text, inside),
+            Verb::Workflow { with, .. } => with.iter().for_each(|(_, value)| self.texts(&value.value, value.span, inside)),
+            Verb::Loop(spec) => {
+                if let Some(body) = self.shapes.frames.body(at) {
+                    self.template(&spec.until, Use::Condition, Sight { frame: body, step: None, ..inside });
+                }
             }
         }
-        let commands = step.verify.iter().flat_map(|verify| &verify.run).chain(step.workspace.iter().flat_map(|workspace| &workspace.setup));
+    }
+
+    /// Checks what stands beside the verb and belongs to one item.
+    fn surroundings(&mut self, step: &Step, inside: Sight) {
+        let workspace = step.workspace.as_deref();
+        let commands = step.verify.iter().flat_map(|verify| &verify.run).chain(workspace.iter().flat_map(|workspace| &workspace.setup));
         commands.for_each(|command| self.template(command, Use::Shell, inside));
-        step.cwd.iter().chain(step.env.iter().map(|(_, value)| value)).for_each(|text| self.template(text, Use::Text, inside));
+        let globs = workspace.iter().flat_map(|workspace| workspace.copy.iter().chain(&workspace.link).chain(&workspace.sparse));
+        let base = workspace.iter().filter_map(|workspace| if let Base::Ref(name) = &workspace.base { Some(name) } else { None });
+        let cache = step.cache.iter().flat_map(|cache| cache.key.iter().chain(&cache.inputs));
+        let file = step.output.iter().filter_map(|output| output.file.as_ref());
+        globs.chain(base).chain(cache).chain(file).chain(&step.cwd).for_each(|text| self.template(text, Use::Text, inside));
+        let env = step.env.iter().chain(workspace.iter().flat_map(|workspace| &workspace.env));
+        env.for_each(|(_, value)| self.template(value, Use::Text, Sight { secrets: true, ..inside }));
         match &step.scope {
             Some(Spanned { value: Scope::Globs(globs), .. }) => globs.iter().for_each(|glob| self.template(glob, Use::Text, inside)),
             Some(Spanned { value: Scope::Template(text), span }) => self.read(text, Place::Scalar(*span), Use::Value, inside),
@@ -126,23 +179,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn for_each(&mut self, step: &Step, outside: Sight<'_>, inside: Sight<'_>) {
+    fn for_each(&mut self, step: &Step, outside: Sight, inside: Sight) {
         let Some(for_each) = &step.for_each else { return };
         if RESERVED.contains(&for_each.name.as_str()) {
             let error = self.found.error(codes::RESERVED, for_each.name.span, format!("`{}` is a name of the language", for_each.name.value));
             self.found.report(error.help("give the item another name by `as`"));
         }
-        match &for_each.items.value {
-            Value::String(text) => self.read(text, Place::Scalar(for_each.items.span), Use::Value, outside),
-            Value::Array(items) if items.iter().any(|item| item.as_str().is_some_and(|text| text.contains("{{"))) => {
-                let error = self.found.error(codes::NOT_AN_EXPRESSION, for_each.items.span, "the entries of a list of items are not templates");
-                self.found.report(error.help("write the whole list as one expression: `\"{{ [a, b] }}\"`"));
-            }
-            _ => {}
-        }
-        if let Some(Spanned { value: Value::String(text), span }) = &for_each.max_parallel {
-            self.read(text, Place::Scalar(*span), Use::Value, outside);
-        }
+        self.values(&for_each.items, outside);
+        for_each.max_parallel.iter().for_each(|max| self.values(max, outside));
         if let Some(key) = &for_each.key {
             self.template(key, Use::Text, inside);
         }
@@ -151,21 +195,44 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A merge waits for what it joins.
-    fn merge_sources(&mut self, at: usize, merge: &crate::workflow::Merge) {
-        for name in &merge.from {
-            match self.known.index.get(name.as_str()) {
-                Some(&target) => self.wait(at, target, self.found.source.clone(), name.span),
-                None => self.found.unknown(&STEP, name, self.known.workflow.steps.iter().map(|step| step.id.as_str())),
+    /// Checks a literal, or the expression that gives one.
+    fn values(&mut self, values: &Spanned<Value>, sight: Sight) {
+        match &values.value {
+            Value::String(text) => self.read(text, Place::Scalar(values.span), Use::Value, sight),
+            Value::Array(items) if items.iter().any(|item| item.as_str().is_some_and(|text| text.contains("{{"))) => {
+                let error = self.found.error(codes::NOT_AN_EXPRESSION, values.span, "the entries of a list of items are not templates");
+                self.found.report(error.help("write the whole list as one expression: `\"{{ [a, b] }}\"`"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks every text in a value.
+    fn texts(&mut self, value: &Value, span: Span, sight: Sight) {
+        match value {
+            Value::String(text) => self.read(text, Place::Scalar(span), Use::Text, sight),
+            Value::Array(values) => values.iter().for_each(|value| self.texts(value, span, sight)),
+            Value::Object(fields) => fields.values().for_each(|value| self.texts(value, span, sight)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// A merge or a choice waits for what it takes in.
+    fn sources(&mut self, at: At, from: &[Spanned<String>]) {
+        let frame = &self.shapes.frames.all[at.frame];
+        for name in from {
+            match frame.index.get(name.as_str()) {
+                Some(&step) => self.wait(at, At { frame: at.frame, step }, at, &Spot { source: self.found.source.clone(), span: name.span }),
+                None => unknown_step(name, frame, &mut self.found),
             }
         }
     }
 
-    fn template(&mut self, text: &Spanned<String>, used: Use, sight: Sight<'_>) {
+    fn template(&mut self, text: &Spanned<String>, used: Use, sight: Sight) {
         self.read(text, Place::Scalar(text.span), used, sight);
     }
 
-    fn read(&mut self, text: &str, place: Place<'_>, used: Use, sight: Sight<'_>) {
+    fn read(&mut self, text: &str, place: Place<'_>, used: Use, sight: Sight) {
         let file = self.found.source.clone();
         let locate = |part: Range<usize>| match place {
             Place::Scalar(span) => (file.clone(), file.locate(span, text, part)),
@@ -189,27 +256,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn reading(&mut self, reading: &Reading, spot: &Spot, sight: Sight<'_>) {
+    fn reading(&mut self, reading: &Reading, spot: &Spot, sight: Sight) {
+        if self.found.is_full() {
+            return;
+        }
         let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
         match path.as_slice() {
-            ["inputs", name, ..] => {
-                let known = self.known.workflow.inputs.iter().map(|(name, _)| name.as_str());
-                if !known.clone().any(|input| input == *name) {
-                    let error = spot.error(codes::UNKNOWN_INPUT, format!("there is no input `{name}`")).help("declare it under `inputs`");
-                    self.found.report(error.suggest(name, known, "inputs"));
-                }
-            }
-            ["run", name, ..] if !RUN.contains(name) => {
-                self.found.report(spot.unknown_part("`run`", name, RUN.into_iter()));
-            }
-            ["inputs" | "run" | "secrets", ..] | [] => {}
-            ["env", name, ..] if sight.steps => {
-                let own = sight.step.map(|step| &self.known.workflow.steps[step].env);
-                let known: BTreeSet<&str> = own.into_iter().chain([&self.known.workflow.env]).flatten().map(|(name, _)| name.as_str()).collect();
-                if !known.contains(name) && !reading.optional {
-                    self.found.report(spot.unknown_part("`env`", name, known.iter().copied()));
-                }
-            }
+            ["inputs", name, rest @ ..] => self.input_reading(name, rest, reading.optional, spot),
+            ["run", name, ..] if !RUN.contains(name) => self.found.report(spot.unknown_part("`run`", name, RUN.into_iter())),
+            ["inputs" | "run", ..] | [] => {}
+            ["secrets", name, ..] => self.secret_reading(name, spot, sight),
+            ["env", name, ..] if sight.steps => self.env_reading(name, reading.optional, spot, sight),
             ["env", ..] if sight.steps => {}
             ["steps", id, rest @ ..] if sight.steps => self.step_reading(id, rest, reading.optional, &Reads { spot, sight }),
             ["steps"] if sight.steps => {
@@ -218,159 +275,286 @@ impl<'a> Reader<'a> {
                     self.found.report(error.help("name the step: `steps.ID.output`"));
                 }
             }
-            [name, rest @ ..] if sight.item == Some(name) => {
-                if let Some(error) = sight.step.filter(|_| !reading.optional).and_then(|step| self.item_error(step, rest, spot)) {
-                    self.found.report(error);
+            ["loop", rest @ ..] if self.in_loop(sight) => {
+                if let Some(name) = rest.first().filter(|name| !LOOP.contains(name)) {
+                    self.found.report(spot.unknown_part("`loop`", name, LOOP.into_iter()));
                 }
             }
-            [name, ..] => {
-                let mut known: Vec<&str> = if sight.steps { vec!["inputs", "env", "steps", "run"] } else { vec!["inputs", "run"] };
-                known.extend(sight.item);
-                let error = spot.error(codes::UNKNOWN_NAME, format!("nothing here is called `{name}`"));
-                self.found.report(if self.known.workflow.inputs.iter().any(|(input, _)| input.value == **name) {
-                    error.meant(name, &format!("inputs.{name}"))
-                } else if sight.steps && self.known.index.contains_key(name) {
-                    error.meant(name, &format!("steps.{name}"))
-                } else {
-                    error.suggest(name, known.into_iter(), "names")
-                });
-            }
+            ["matrix", rest @ ..] if self.matrix(sight).is_some() => self.matrix_reading(rest, reading.optional, &Reads { spot, sight }),
+            [name, rest @ ..] => match self.item(sight, name) {
+                Some(at) => {
+                    if let (Some(error), false) = (self.item_error(at, rest, spot), reading.optional) {
+                        self.found.report(error);
+                    }
+                }
+                None => self.unknown_name(name, spot, sight),
+            },
+        }
+    }
+
+    fn unknown_name(&mut self, name: &str, spot: &Spot, sight: Sight) {
+        let mut known: Vec<&str> = if sight.steps { vec!["inputs", "env", "steps", "run"] } else { vec!["inputs", "run"] };
+        known.extend(self.in_loop(sight).then_some("loop"));
+        known.extend(self.matrix(sight).map(|_| "matrix"));
+        known.extend(self.carriers(sight).filter_map(|at| Some(self.shapes.frames.step(at).for_each.as_ref()?.name.as_str())));
+        let error = spot.error(codes::UNKNOWN_NAME, format!("nothing here is called `{name}`"));
+        self.found.report(match name {
+            _ if self.shapes.workflow.inputs.iter().any(|(input, _)| input.value == *name) => error.meant(name, &format!("inputs.{name}")),
+            _ if sight.steps && self.shapes.frames.find(sight.frame, sight.step, name).is_some() => error.meant(name, &format!("steps.{name}")),
+            "loop" => error.help("only the steps of a `loop` have an iteration"),
+            "matrix" => error.help("only what belongs to one combination of a `matrix` has its values"),
+            _ => error.suggest(name, known.into_iter(), "names"),
+        });
+    }
+
+    fn input_reading(&mut self, name: &str, rest: &[&str], optional: bool, spot: &Spot) {
+        let known = self.shapes.workflow.inputs.iter().map(|(name, _)| name.as_str());
+        if !known.clone().any(|input| input == name) {
+            let error = spot.error(codes::UNKNOWN_INPUT, format!("there is no input `{name}`")).help("declare it under `inputs`");
+            self.found.report(error.suggest(name, known, "inputs"));
+        } else if let Err(wrong) = self.shapes.walk(self.shapes.input(name), rest)
+            && !optional
+        {
+            let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the input `{name}` has no field `{}`", rest[wrong.part]));
+            self.found.report(told(error, rest[wrong.part], &wrong, "declared as"));
+        }
+    }
+
+    fn env_reading(&mut self, name: &str, optional: bool, spot: &Spot, sight: Sight) {
+        let own = sight.step.map(|step| &self.shapes.frames.all[sight.frame].steps[step].env);
+        let known: BTreeSet<&str> = own.into_iter().chain([&self.shapes.workflow.env]).flatten().map(|(name, _)| name.as_str()).collect();
+        if !known.contains(name) && !optional {
+            self.found.report(spot.unknown_part("`env`", name, known.iter().copied()));
+        }
+        if !sight.secrets && (self.secret.contains(name) || own.is_some_and(|own| secret_names(own).contains(name))) {
+            let error = spot.error(codes::SECRET, format!("`env.{name}` holds a secret, and its value would be seen here"));
+            self.found.report(error.help(format!("a command reads it from its environment: `\"${name}\"`")));
+        }
+    }
+
+    fn secret_reading(&mut self, name: &str, spot: &Spot, sight: Sight) {
+        let known = self.shapes.workflow.secrets.iter().map(|name| name.as_str());
+        if !known.clone().any(|secret| secret == name) {
+            let error = spot.error(codes::SECRET, format!("there is no secret `{name}`"));
+            self.found.report(match crate::source::nearest(name, known) {
+                Some(near) => error.meant(name, near),
+                None => error.help(format!("declare it: `secrets: [{name}]`")),
+            });
+        }
+        if !sight.secrets {
+            let error = spot.error(codes::SECRET, format!("the value of `secrets.{name}` would be seen here"));
+            self.found.report(error.help(format!("give it to the processes of a step by `env: {{ {name}: \"{{{{ secrets.{name} }}}}\" }}`")));
+        }
+    }
+
+    /// Returns the steps whose items or combinations a template belongs to, from the inside out.
+    fn carriers(&self, sight: Sight) -> impl Iterator<Item = At> {
+        let own = sight.step.filter(|_| sight.inside).map(|step| At { frame: sight.frame, step });
+        own.into_iter().chain(self.shapes.frames.loops(sight.frame))
+    }
+
+    /// Returns the step that has an item of this name.
+    fn item(&self, sight: Sight, name: &str) -> Option<At> {
+        self.carriers(sight).find(|&at| self.shapes.frames.step(at).for_each.as_ref().is_some_and(|for_each| for_each.name.value == name))
+    }
+
+    /// Returns the nearest step that has a matrix.
+    fn matrix(&self, sight: Sight) -> Option<At> {
+        self.carriers(sight).find(|&at| self.shapes.frames.step(at).matrix.is_some())
+    }
+
+    fn in_loop(&self, sight: Sight) -> bool {
+        matches!(self.shapes.frames.all[sight.frame].around, Around::Loop(_))
+    }
+
+    fn matrix_reading(&mut self, path: &[&str], optional: bool, reads: &Reads<'_>) {
+        let (Some(at), Some((axis, rest))) = (self.matrix(reads.sight), path.split_first()) else { return };
+        let axes = self.shapes.frames.step(at).matrix.as_ref().map(|matrix| &matrix.axes);
+        let Some((_, values)) = axes.and_then(|axes| axes.iter().find(|(name, _)| name.value == *axis)) else {
+            let known: Vec<&str> = axes.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            self.found.report(reads.spot.unknown_part("`matrix`", axis, known.into_iter()));
+            return;
+        };
+        if let Err(wrong) = self.shapes.walk(self.entries(values, at), rest)
+            && !optional
+        {
+            let error = reads.spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the values of `matrix.{axis}` have no field `{}`", rest[wrong.part]));
+            self.found.report(told(error, rest[wrong.part], &wrong, "their schema is a part of"));
         }
     }
 
     fn step_reading(&mut self, id: &str, path: &[&str], optional: bool, reads: &Reads<'_>) {
-        let Some(&target) = self.known.index.get(id) else {
+        let Sight { frame, step, .. } = reads.sight;
+        let frames = self.shapes.frames;
+        let Some((target, waiter)) = frames.find(frame, step, id) else {
             let error = reads.spot.error(codes::READ_UNKNOWN_STEP, format!("there is no step `{id}`"));
-            self.found.report(error.suggest(id, self.known.index.keys().copied(), "steps"));
+            self.found.report(error.suggest(id, frames.visible(frame).into_iter(), "steps"));
             return;
         };
-        if let Some(reader) = reads.sight.step {
-            if reader == target {
-                let error = reads.spot.error(codes::NOT_WAITED_FOR, format!("`{id}` reads its own end"));
-                self.found.report(error.help("a step has no output before it has ended"));
+        if let Some(waiter) = waiter {
+            if waiter == target {
+                let (message, help) = if Some(target.step) == step && target.frame == frame {
+                    (format!("`{id}` reads its own end"), "a step has no output before it has ended")
+                } else {
+                    (format!("`{id}` has not ended where its own steps run"), "its steps read each other: `steps.ID` of the same `steps`")
+                };
+                self.found.report(reads.spot.error(codes::NOT_WAITED_FOR, message).help(help));
                 return;
             }
-            self.wait(reader, target, reads.spot.source.clone(), reads.spot.span);
+            let by = step.map_or(waiter, |step| At { frame, step });
+            self.wait(waiter, target, by, reads.spot);
         }
-        if let Some(error) = self.field_error(target, path, optional, reads.spot) {
-            self.found.report(error);
+        if let Err(wrong) = self.shapes.walk(Shape::Step(target), path)
+            && (!optional || matches!(wrong.whole, Shape::Step(_)))
+        {
+            self.found.report(self.step_error(id, path, &wrong, reads.spot));
         }
     }
 
     /// Says why a path cannot be in what a step leaves behind.
-    fn field_error(&self, target: usize, path: &[&str], optional: bool, spot: &Spot) -> Option<Diagnostic> {
-        let step = &self.known.workflow.steps[target];
-        let id = &step.id.value;
-        let schema = step.output.as_ref().and_then(|output| output.schema.as_ref());
-        let parse = step.output.as_ref().and_then(|output| output.parse);
-        let (first, rest) = path.split_first()?;
-        let fields: &[&str] = match (&step.for_each, &step.verb) {
-            (Some(_), _) => &["status", "results"],
-            (None, Verb::Agent { .. }) if self.known.writes[target] => &["status", "output", "commit"],
-            (None, Verb::Agent { .. }) => &["status", "output"],
-            (None, Verb::Run { .. }) => match (parse, self.known.writes[target]) {
-                (Some(_), true) => &["status", "stdout", "stderr", "exit_code", "output_tail", "output", "commit"],
-                (Some(_), false) => &["status", "stdout", "stderr", "exit_code", "output_tail", "output"],
-                (None, true) => &["status", "stdout", "stderr", "exit_code", "output_tail", "commit"],
-                (None, false) => &["status", "stdout", "stderr", "exit_code", "output_tail"],
-            },
-            (None, Verb::Merge(_) | Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_)) => &["status", "output", "commit"],
-            (None, Verb::Approve(_)) => &["status", "output"],
+    fn step_error(&self, id: &str, path: &[&str], wrong: &Wrong<'_>, spot: &Spot) -> Diagnostic {
+        let part = path[wrong.part];
+        let output = match path[..wrong.part] {
+            [] | ["output"] => format!("the output of step `{id}`"),
+            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".")),
+            ref other => format!("step `{id}`, at `{}`,", other.join(".")),
         };
-        if !fields.contains(first) {
-            let error = spot.unknown_part(&format!("step `{id}`"), first, fields.iter().copied());
-            return Some(match (*first, &step.for_each, &step.verb) {
-                ("output" | "commit", Some(_), _) => error.help(format!("a `for_each` has many: read `steps.{id}.results`")),
-                ("output", None, Verb::Run { .. }) => error.help("say how its output is read, `output: { parse: lines }` or `json`, or read `stdout`"),
-                _ => error,
-            });
-        }
-        if *first != "output" || rest.is_empty() || optional {
-            return None;
-        }
-        let whole = format!("the output of step `{id}`");
-        match (&step.verb, schema) {
-            (_, Some(name)) => {
-                let schema = self.known.schemas.get(&name.value)?;
-                let path: Vec<String> = rest.iter().map(|part| (*part).to_owned()).collect();
-                let Field::Unknown { part, known } = field(schema, &path) else { return None };
-                let at = if part == 0 { whole } else { format!("{whole}, at `{}`,", path[..part].join(".")) };
-                let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{at} has no field `{}`", path[part]));
-                let error = error.also(name.span, format!("its schema is `{}`", name.value));
-                Some(error.suggest(&path[part], known.iter().map(String::as_str), "fields"))
+        match wrong.whole {
+            Shape::Step(at) => {
+                let step = self.shapes.frames.step(at);
+                let inner = if wrong.part == 0 { format!("step `{id}`") } else { format!("step `{}`", step.id.value) };
+                let error = spot.unknown_part(&inner, part, wrong.known.iter().map(String::as_str));
+                match (part, &step.verb) {
+                    ("output" | "commit", _) if step.for_each.is_some() => error.help(format!("a `for_each` has many: read `steps.{id}.results`")),
+                    ("output" | "commit", _) if step.matrix.is_some() => error.help(format!("a `matrix` has many: read `steps.{id}.results`")),
+                    ("output", Verb::Run { .. }) => error.help("say how its output is read, `output: { parse: lines }` or `json`, or read `stdout`"),
+                    _ => error,
+                }
             }
-            (Verb::Merge(_), None) if !MERGE_OUTPUT.contains(&rest[0]) => Some(spot.unknown_part(&whole, rest[0], MERGE_OUTPUT.into_iter())),
-            (Verb::Agent { .. }, None) => {
-                Some(spot.error(codes::UNKNOWN_FIELD, format!("{whole} is text, and has no fields")).help("give that step `output: { schema: NAME }`"))
+            Shape::Schema { .. } => {
+                let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{output} has no field `{part}`"));
+                told(error, part, wrong, "its schema is")
             }
-            (Verb::Run { .. }, None) if parse == Some(Parse::Lines) => {
-                Some(spot.error(codes::UNKNOWN_FIELD, format!("{whole} is a list of lines, and has no fields")))
+            Shape::Output(at) => match (&self.shapes.frames.step(at).verb, self.shapes.output(at)) {
+                (Verb::Agent { .. }, Shape::Plain) => {
+                    spot.error(codes::UNKNOWN_FIELD, format!("{output} is text, and has no fields")).help("give that step `output: { schema: NAME }`")
+                }
+                (_, Shape::Lines) => spot.error(codes::UNKNOWN_FIELD, format!("{output} is a list of lines, and has no fields")),
+                (_, Shape::Schema { name, span, .. }) => {
+                    let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{output} has no field `{part}`"));
+                    let error = error.also(span, format!("its schema is `{name}`"));
+                    error.suggest(part, wrong.known.iter().map(String::as_str), "fields")
+                }
+                _ => spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str)),
+            },
+            Shape::Results(_) => {
+                let error = spot.error(codes::UNKNOWN_FIELD, format!("the results of step `{id}` are a list, and have no fields"));
+                error.help(format!("go through them: `{{% for r in steps.{id}.results %}}`"))
             }
-            (Verb::Merge(_) | Verb::Run { .. } | Verb::Select(_) | Verb::Workflow { .. } | Verb::Loop(_) | Verb::Approve(_), None) => None,
+            Shape::Result(_) => spot.unknown_part(&format!("an entry of the results of step `{id}`"), part, wrong.known.iter().map(String::as_str)),
+            Shape::Lines | Shape::Plain | Shape::Fields(_) | Shape::Unknown => spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str)),
         }
     }
 
-    /// Says why a path cannot be in the items of a step, where these are one whole part of an output that has a schema.
-    fn item_error(&self, step: usize, path: &[&str], spot: &Spot) -> Option<Diagnostic> {
-        let Value::String(items) = &self.known.workflow.steps[step].for_each.as_ref()?.items.value else { return None };
-        let inner = items.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
-        let readings = prompts::check(items).ok()?;
-        let [whole] = readings.as_slice() else { return None };
-        let parts: Vec<&str> = whole.path.iter().map(String::as_str).collect();
-        let ["steps", id, "output", list @ ..] = parts.as_slice() else { return None };
-        let output = self.known.workflow.steps[*self.known.index.get(id)?].output.as_ref()?;
-        let name = output.schema.as_ref()?;
-        if items.get(whole.span.clone()) != Some(inner) || path.is_empty() {
-            return None;
-        }
-        let prefix = list.len() + 1;
-        let path: Vec<String> = list.iter().chain([&ENTRY]).chain(path).map(|part| (*part).to_owned()).collect();
-        let Field::Unknown { part, known } = field(self.known.schemas.get(&name.value)?, &path) else { return None };
-        let part = part.checked_sub(prefix).map(|_| &path[part])?;
-        let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`"));
-        let error = error.also(name.span, format!("their schema is a part of `{}`", name.value));
-        Some(error.suggest(part, known.iter().map(String::as_str), "fields"))
+    /// Says why a path cannot be in the items of a step, where these are one whole part of something that is known.
+    fn item_error(&mut self, at: At, path: &[&str], spot: &Spot) -> Option<Diagnostic> {
+        let shape = match self.items.get(&at) {
+            Some(shape) => *shape,
+            None => {
+                let shape = self.entries(&self.shapes.frames.step(at).for_each.as_ref()?.items, at);
+                self.items.insert(at, shape);
+                shape
+            }
+        };
+        let wrong = self.shapes.walk(shape, path).err()?;
+        let part = path[wrong.part];
+        Some(told(spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`")), part, &wrong, "their schema is a part of"))
     }
 
-    fn wait(&mut self, reader: usize, target: usize, source: Arc<Source>, span: Span) {
-        if !self.known.edges.needs[reader].contains(&target) {
-            self.waits.push(Wait { reader, target, source, span });
+    /// Returns what each entry of a list is, where the list is one whole part of something that is known.
+    fn entries(&self, values: &Spanned<Value>, at: At) -> Shape<'a> {
+        let path = values.value.as_str().and_then(whole_path).unwrap_or_default();
+        let path: Vec<&str> = path.iter().map(String::as_str).chain([ENTRY]).collect();
+        let find = |id: &str| self.shapes.frames.find(at.frame, Some(at.step), id).map(|(target, _)| target);
+        let [first, second, rest @ ..] = path.as_slice() else { return Shape::Unknown };
+        self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)
+    }
+
+    fn wait(&mut self, reader: At, target: At, by: At, spot: &Spot) {
+        if !self.shapes.frames.all[reader.frame].edges.waits_directly(reader.step, target.step) {
+            let wait = Wait { reader: reader.step, target: target.step, by, source: spot.source.clone(), span: spot.span };
+            self.waits[reader.frame].push(wait);
         }
     }
 
     /// Returns what was found, with what is read before it has ended where there is an order to judge that by.
-    pub(super) fn finish(mut self, order: Option<&[usize]>) -> Findings<'a> {
-        if let Some(order) = order {
-            self.check_waits(order);
+    pub(super) fn finish(mut self) -> Findings<'a> {
+        for (frame, waits) in std::mem::take(&mut self.waits).iter().enumerate() {
+            self.check_waits(frame, waits);
         }
         self.found
     }
 
-    /// Reports what is read before it has ended. `order` is a topological order.
-    fn check_waits(&mut self, order: &[usize]) {
-        let forward = self.waits.iter().map(|wait| Question { target: wait.target, at: vec![wait.reader] });
-        let backward = self.waits.iter().map(|wait| Question { target: wait.reader, at: vec![wait.target] });
-        let answers = answers(&self.known.edges.needs, order, &forward.chain(backward).collect::<Vec<_>>());
-        let (waited, waits_for_reader) = answers.split_at(self.waits.len());
-        for ((wait, waited), backward) in self.waits.iter().zip(waited).zip(waits_for_reader) {
-            if *waited {
-                continue;
+    /// Reports what is read before it has ended.
+    fn check_waits(&mut self, frame: usize, waits: &[Wait]) {
+        let graph = &self.shapes.frames.all[frame];
+        let Some(order) = &graph.edges.order else { return };
+        let forward = waits.iter().map(|wait| Question { target: wait.target, at: vec![wait.reader] });
+        let waited = answers(&graph.edges.needs, order, &forward.collect::<Vec<_>>());
+        let early: Vec<&Wait> = waits.iter().zip(waited).filter(|(_, waited)| !waited).map(|(wait, _)| wait).collect();
+        let backward: Vec<Question> = early.iter().map(|wait| Question { target: wait.reader, at: vec![wait.target] }).collect();
+        for (wait, backward) in early.iter().zip(answers(&graph.edges.needs, order, &backward)) {
+            if self.found.is_full() {
+                return;
             }
-            let steps = &self.known.workflow.steps;
-            let (reader, target) = (&steps[wait.reader], &steps[wait.target].id.value);
-            let message = format!("`{}` reads `{target}`, which it does not wait for", reader.id.value);
+            let (reader, target) = (&graph.steps[wait.reader], &graph.steps[wait.target].id.value);
+            let by = self.shapes.frames.step(wait.by);
+            let id = &reader.id.value;
+            let own = wait.by == At { frame, step: wait.reader };
+            let message = match own {
+                true => format!("`{id}` reads `{target}`, which it does not wait for"),
+                false => format!("`{}` reads `{target}`, for which the loop `{id}` does not wait", by.id.value),
+            };
             let error = Diagnostic::error(codes::NOT_WAITED_FOR, &wait.source, wait.span, message);
             let needs: Vec<&str> = reader.needs.iter().map(|need| need.step.as_str()).chain([target.as_str()]).collect();
-            let error = match (needs.len(), *backward) {
-                (_, true) => error.help(format!("`{target}` itself waits for `{}`: turn one of them round", reader.id.value)),
-                (1, false) => error.help(format!("add `needs: [{target}]` to `{}`", reader.id.value)),
-                (_, false) => error.help(format!("add `{target}` to the `needs` of `{}`: `[{}]`", reader.id.value, needs.join(", "))),
+            let error = match (needs.len(), backward) {
+                (_, true) => error.help(format!("`{target}` itself waits for `{id}`: turn one of them round")),
+                (1, false) => error.help(format!("add `needs: [{target}]` to `{id}`")),
+                (_, false) => error.help(format!("add `{target}` to the `needs` of `{id}`: `[{}]`", needs.join(", "))),
             };
+            let label = if own { "this step" } else { "this loop" };
             let in_file = wait.source == *self.found.source;
             let error = if in_file && !backward { Diagnostic { fix: Some(reader.need(&wait.source, target)), ..error } } else { error };
-            self.found.report(if in_file { error.also(reader.id.span, "this step") } else { error });
+            self.found.report(if in_file { error.also(reader.id.span, label) } else { error });
         }
     }
+}
+
+/// Adds where a schema is named, and what was probably meant.
+fn told(error: Diagnostic, part: &str, wrong: &Wrong<'_>, label: &str) -> Diagnostic {
+    let error = match wrong.whole {
+        Shape::Schema { name, span, .. } => error.also(span, format!("{label} `{name}`")),
+        _ => error,
+    };
+    error.suggest(part, wrong.known.iter().map(String::as_str), "fields")
+}
+
+/// Returns the path of an expression that is one whole variable; a slice of it has the same entries.
+fn whole_path(text: &str) -> Option<Vec<String>> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let readings = prompts::check(text).ok()?;
+    let [only] = readings.as_slice() else { return None };
+    let chain = match inner.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+        Some((list, slice)) if slice.contains(':') => list,
+        _ => inner,
+    };
+    (only.path.join(".") == chain && text.get(only.span.clone()) == Some(inner)).then(|| only.path.clone())
+}
+
+/// Returns the names whose templates read a secret.
+fn secret_names(env: &Entries<Spanned<String>>) -> BTreeSet<&str> {
+    let reads = |text: &str| prompts::check(text).unwrap_or_default().iter().any(|reading| reading.path.first().is_some_and(|root| root == "secrets"));
+    env.iter().filter(|(_, text)| text.contains("secrets") && reads(text)).map(|(name, _)| name.as_str()).collect()
 }
 
 /// The place of one reading.
@@ -381,7 +565,7 @@ struct Spot {
 
 struct Reads<'a> {
     spot: &'a Spot,
-    sight: Sight<'a>,
+    sight: Sight,
 }
 
 impl Spot {

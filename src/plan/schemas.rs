@@ -145,53 +145,45 @@ fn relinked(reference: &str, here: &str, link: &impl Fn(&str) -> String) -> Stri
     }
 }
 
-/// What a schema says of a path into its value.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Field {
-    /// It is there, or may be.
+/// What a schema says of one part of a value.
+#[derive(Debug, PartialEq)]
+pub(super) enum Part<'s> {
+    /// It has this schema.
+    Known(&'s Value),
+    /// It may be there; nothing more is known of it.
     Possible,
-    /// The part at this index of the path cannot be there; these can.
-    Unknown { part: usize, known: Vec<String> },
+    /// It cannot be there; these can.
+    Never(Vec<String>),
 }
 
 /// The part of a path that stands for any entry of a list.
 pub(super) const ENTRY: &str = "[]";
 
-/// Looks a path up in a schema. Only what the schema describes by `properties` is known; combinations, patterns and open
-/// objects that say so are not judged.
-pub(super) fn field(schema: &Value, path: &[String]) -> Field {
-    let mut at = schema;
-    for (part, name) in path.iter().enumerate() {
-        let mut hops = 0;
-        while let Some(target) = at.get("$ref").and_then(Value::as_str).and_then(|reference| schema.pointer(reference.trim_start_matches('#'))) {
-            hops += 1;
-            if hops > MAX_HOPS {
-                return Field::Possible;
-            }
-            at = target;
+/// Looks one part up, at a place `at` inside of `schema`. Only what the schema describes by `properties` and `items` is
+/// known; combinations, patterns and open objects that say so are not judged.
+pub(super) fn part<'s>(schema: &'s Value, at: &'s Value, name: &str) -> Part<'s> {
+    let mut at = at;
+    let mut hops = 0;
+    while let Some(target) = at.get("$ref").and_then(Value::as_str).and_then(|reference| schema.pointer(reference.trim_start_matches('#'))) {
+        hops += 1;
+        if hops > MAX_HOPS {
+            return Part::Possible;
         }
-        let Some(words) = at.as_object() else { return Field::Possible };
-        let open = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"];
-        if open.iter().any(|word| words.contains_key(*word)) || words.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
-            return Field::Possible;
-        }
-        if name == ENTRY {
-            match words.get("items") {
-                Some(entry) => at = entry,
-                None => return Field::Possible,
-            }
-            continue;
-        }
-        match words.get("properties").and_then(Value::as_object) {
-            Some(properties) => match properties.get(name) {
-                Some(inner) => at = inner,
-                None => return Field::Unknown { part, known: properties.keys().cloned().collect() },
-            },
-            None if scalar(words) => return Field::Unknown { part, known: Vec::new() },
-            None => return Field::Possible,
-        }
+        at = target;
     }
-    Field::Possible
+    let Some(words) = at.as_object() else { return Part::Possible };
+    let open = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"];
+    if open.iter().any(|word| words.contains_key(*word)) || words.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
+        return Part::Possible;
+    }
+    if name == ENTRY {
+        return words.get("items").map_or(Part::Possible, Part::Known);
+    }
+    match words.get("properties").and_then(Value::as_object) {
+        Some(properties) => properties.get(name).map_or_else(|| Part::Never(properties.keys().cloned().collect()), Part::Known),
+        None if scalar(words) => Part::Never(Vec::new()),
+        None => Part::Possible,
+    }
 }
 
 /// Returns whether a schema admits only values without fields.
@@ -243,14 +235,25 @@ mod tests {
             "properties": {"a": {"$ref": "#/$defs/a"}, "open": {"type": "object"}, "more": {"properties": {}, "additionalProperties": true}, "text": {"type": "string"}, "list": {"items": {"$ref": "#/$defs/a"}}},
             "$defs": {"a": {"properties": {"x": {}}}, "loop": {"$ref": "#/$defs/loop"}},
         });
-        let look = |path: &str| field(&schema, &path.split('.').map(str::to_owned).collect::<Vec<_>>());
+        let look = |path: &str| {
+            let mut at = &schema;
+            for (place, name) in path.split('.').enumerate() {
+                match part(&schema, at, name) {
+                    Part::Known(inner) => at = inner,
+                    Part::Possible => return Ok(()),
+                    Part::Never(known) => return Err((place, known)),
+                }
+            }
+            Ok(())
+        };
         for path in ["a.x", "a.x.y", "open.z", "more.z", "text", "list.[].x", "open.[].z"] {
-            assert_eq!(look(path), Field::Possible, "{path}");
+            assert_eq!(look(path), Ok(()), "{path}");
         }
-        assert_eq!(look("b"), Field::Unknown { part: 0, known: vec!["a".into(), "open".into(), "more".into(), "text".into(), "list".into()] });
-        assert_eq!(look("list.[].z"), Field::Unknown { part: 2, known: vec!["x".into()] });
-        assert_eq!(look("a.z"), Field::Unknown { part: 1, known: vec!["x".into()] });
-        assert_eq!(look("text.length"), Field::Unknown { part: 1, known: vec![] });
-        assert_eq!(field(&json!({"$ref": "#/$defs/loop", "$defs": {"loop": {"$ref": "#/$defs/loop"}}}), &["a".to_owned()]), Field::Possible);
+        assert_eq!(look("b"), Err((0, vec!["a".into(), "open".into(), "more".into(), "text".into(), "list".into()])));
+        assert_eq!(look("list.[].z"), Err((2, vec!["x".into()])));
+        assert_eq!(look("a.z"), Err((1, vec!["x".into()])));
+        assert_eq!(look("text.length"), Err((1, vec![])));
+        let knot = json!({"$ref": "#/$defs/loop", "$defs": {"loop": {"$ref": "#/$defs/loop"}}});
+        assert_eq!(part(&knot, &knot, "a"), Part::Possible);
     }
 }

@@ -25,6 +25,21 @@ fn files(name: &str) -> Vec<(String, String)> {
     files
 }
 
+/// Workflows that others call.
+const CALLED: [(&str, &str); 7] = [
+    ("publish", include_str!("../../tests/diagnostics/called/publish.yaml")),
+    ("look", "version: 1\nname: look\nsteps: { a: { run: ls } }\n"),
+    ("broken", "version: 1\nname: broken\nsteps: { a: { run: ls, needs: [b] } }\n"),
+    ("unread", "version: 1\nname: [\n"),
+    ("again", "version: 1\nname: again\nsteps: { a: { workflow: again } }\n"),
+    ("left", "version: 1\nname: left\nsteps: { a: { workflow: right } }\n"),
+    ("right", "version: 1\nname: right\nsteps: { a: { workflow: left } }\n"),
+];
+
+fn called(name: &str, text: &str) -> WorkflowFile {
+    WorkflowFile { source: Arc::new(Source { name: format!("workflows/{name}.yaml"), text: text.to_owned() }), trusted: name != "publish" }
+}
+
 fn catalog() -> Catalog {
     let tool = |name: &str, reads: bool| {
         (name.to_owned(), (ToolSpec { name: name.to_owned(), description: String::new(), input_schema: json!({"type": "object"}) }, reads))
@@ -50,7 +65,7 @@ fn catalog() -> Catalog {
             tool("WebFetch", true),
         ]
         .into(),
-        skills: [("rust".to_owned(), "Writes Rust.".to_owned()), ("review".to_owned(), "Reviews.".to_owned())].into(),
+        skills: ["rust", "review", "review-security", "review-tests"].map(|name| (name.to_owned(), format!("Does {name}."))).into(),
         offered_skills: ["review".to_owned()].into(),
         hooks: ["protect-secrets", "fmt-after-edit"].map(str::to_owned).into(),
         prompts: [
@@ -59,6 +74,7 @@ fn catalog() -> Catalog {
             ("prompts/resolver.md", "You settle conflicts.\n"),
             ("prompts/migrator.md", "You migrate.\n"),
             ("prompts/reviewer.md", "You review.\n"),
+            ("prompts/rubric.md", "Fixes {{ inputs.bug }}?\n"),
             ("prompts/broken.md", "# Task\n\nDo {{ inputs. }} now.\n"),
             ("prompts/reads.md", "Look at {{ steps.a.output }} and {{ inputs.goal }}.\n"),
         ]
@@ -75,6 +91,8 @@ fn catalog() -> Catalog {
             ("sloppy".to_owned(), AgentFile { agent: sloppy, path: "agents/sloppy.md".to_owned() }),
         ]
         .into(),
+        workflows: CALLED.into_iter().map(|(name, text)| (name.to_owned(), called(name, text))).collect(),
+        prices: Prices(Arc::new(|model| !model.ends_with("/unpriced") && model != "openai/gpt-oss-120b")),
         providers: ["anthropic", "openai", "google"].map(str::to_owned).into(),
         default_model: None,
         model_overrides: std::collections::BTreeMap::new(),
@@ -305,11 +323,17 @@ fn long_cycles_are_told_within_bounds() {
 fn every_example_of_the_pages_gives_its_code_and_put_right_gives_none() {
     for (code, _) in codes::ALL {
         let (wrong, right) = source::pages::Page::of(code).and_then(|page| page.example()).expect("the page has an example");
-        let found = |text: &str| match compile_with(text, &catalog()) {
-            Ok((_, warnings)) => warnings,
-            Err(errors) => errors.0,
+        let found = |text: &str| {
+            let itself = WorkflowFile { source: Arc::new(Source { name: "flow.yaml".to_owned(), text: text.to_owned() }), trusted: true };
+            let mut catalog = catalog();
+            catalog.workflows.insert("release".to_owned(), itself);
+            match compile_with(text, &catalog) {
+                Ok((_, warnings)) => warnings,
+                Err(errors) => errors.0,
+            }
         };
-        let raised: BTreeSet<&str> = found(&wrong).iter().map(|found| found.code).collect();
+        // What a called workflow has wrong stands in its own file.
+        let raised: BTreeSet<&str> = found(&wrong).iter().filter(|found| found.source.name == "flow.yaml").map(|found| found.code).collect();
         assert_eq!(raised, BTreeSet::from([*code]), "{wrong}");
         assert_eq!(found(&right), [], "the example of {code} put right");
     }

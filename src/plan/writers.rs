@@ -1,77 +1,80 @@
 //! Who writes, and whether their work comes together: no step may start from two results that nothing has joined, and
 //! none may be left over at the end.
 use super::{
-    edges::Edges,
     findings::Findings,
+    frames::Frame,
     reach::{Question, answers},
 };
 use crate::{
-    source::{Diagnostic, codes},
-    workflow::{On, Step, Verb, WorkspaceKind},
+    source::{Diagnostic, Spanned, codes},
+    workflow::{On, Verb},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 /// The most places of one finding that are labelled.
 const MAX_LABELS: usize = 10;
 
-/// What is known of the steps here.
+/// What is known of the steps of one frame.
 pub(super) struct Writers<'a> {
-    pub(super) steps: &'a [Step],
-    pub(super) index: &'a BTreeMap<&'a str, usize>,
-    pub(super) edges: &'a Edges,
+    pub(super) frame: &'a Frame<'a>,
     /// Whether each makes a commit.
     pub(super) writes: &'a [bool],
     /// Whether that is known of each.
     pub(super) sure: &'a [bool],
-    /// Where each works.
-    pub(super) workspaces: &'a [WorkspaceKind],
+    /// Whether each starts from one commit, in which the work of all it needs must have come together.
+    pub(super) starts: &'a [bool],
 }
 
 /// Work that meets at a step or at the end. Held to be sound where all but the last is an ancestor of what takes it in.
 struct Meeting {
-    /// The step, or the end of the run.
+    /// The step, or the end of the frame.
     at: Option<usize>,
     /// Each piece of work that must already be part of another.
     question: Question,
 }
 
+/// The work that has come to a step and is not yet part of other work. Steps that only pass it on share it.
+type Tips = Rc<BTreeSet<usize>>;
+
 impl Writers<'_> {
-    /// Checks all of it. `order` is a topological order.
-    pub(super) fn check(&self, order: &[usize], findings: &mut Findings<'_>) {
-        let mut position = vec![0; self.steps.len()];
+    /// Checks all of it.
+    pub(super) fn check(&self, findings: &mut Findings<'_>) {
+        let Some(order) = &self.frame.edges.order else { return };
+        let mut position = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, &step)| position[step] = place);
-        let mut tips: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.steps.len()];
+        let mut tips: Vec<Tips> = vec![Tips::default(); order.len()];
         let mut meetings = Vec::new();
-        let mut consumed = vec![false; self.steps.len()];
+        let mut needed = vec![false; order.len()];
         let mut told = BTreeSet::new();
         for &step in order {
-            let mut arriving: BTreeSet<usize> = BTreeSet::new();
-            self.edges.needs[step].iter().for_each(|&need| arriving.extend(&tips[need]));
-            if let Verb::Merge(merge) = &self.steps[step].verb {
-                let from: Vec<usize> = self.sources(merge, findings);
-                // A source that the merge does not wait for is told as that, not as left over.
-                for &source in &from {
-                    consumed[source] = true;
+            let mut arriving = self.arriving(step, &tips);
+            if let Some(from) = taken_in(&self.frame.steps[step].verb) {
+                let sources: Vec<usize> = self.sources(from, findings);
+                // A source that is not waited for is told as that, not as left over.
+                sources.iter().for_each(|&source| needed[source] = true);
+                let joined: BTreeSet<usize> = sources.iter().copied().collect();
+                let chooses = matches!(self.frame.steps[step].verb, Verb::Select(_));
+                for &target in arriving.difference(&joined) {
+                    let parts: Vec<Vec<usize>> = if chooses { sources.iter().map(|&source| vec![source]).collect() } else { vec![sources.clone()] };
+                    meetings.extend(parts.into_iter().map(|at| Meeting { at: Some(step), question: Question { target, at } }));
                 }
-                let joined: BTreeSet<usize> = from.iter().copied().collect();
-                let rest = arriving.difference(&joined);
-                meetings.extend(rest.map(|&target| Meeting { at: Some(step), question: Question { target, at: from.clone() } }));
-            } else if self.workspaces[step] != WorkspaceKind::None
+            } else if self.starts[step]
                 && let Some(last) = arriving.iter().copied().max_by_key(|&tip| position[tip])
             {
                 if self.many(last) && told.insert(last) {
                     self.items_meet(Some(step), last, findings);
                 }
-                meetings.extend(
-                    arriving.iter().filter(|&&tip| tip != last).map(|&target| Meeting { at: Some(step), question: Question { target, at: vec![last] } }),
-                );
-                arriving = BTreeSet::from([last]);
+                let others = arriving.iter().filter(|&&tip| tip != last);
+                meetings.extend(others.map(|&target| Meeting { at: Some(step), question: Question { target, at: vec![last] } }));
+                arriving = Tips::new(BTreeSet::from([last]));
             }
-            tips[step] = if self.writes[step] { BTreeSet::from([step]) } else { arriving };
+            tips[step] = if self.writes[step] { Tips::new(BTreeSet::from([step])) } else { arriving };
         }
-        let mut needed = consumed;
-        self.edges.needs.iter().flatten().for_each(|&need| needed[need] = true);
-        let left: BTreeSet<usize> = (0..self.steps.len()).filter(|&step| !needed[step]).flat_map(|step| tips[step].iter().copied()).collect();
+        self.frame.edges.needs.iter().flatten().for_each(|&need| needed[need] = true);
+        let left: BTreeSet<usize> = (0..order.len()).filter(|&step| !needed[step]).flat_map(|step| tips[step].iter().copied()).collect();
         if let Some(last) = left.iter().copied().max_by_key(|&tip| position[tip]) {
             if self.many(last) && told.insert(last) {
                 self.items_meet(None, last, findings);
@@ -81,18 +84,31 @@ impl Writers<'_> {
         self.judge(order, &meetings, findings);
     }
 
-    /// Resolves the sources of a merge; those that cannot write are reported.
-    fn sources(&self, merge: &crate::workflow::Merge, findings: &mut Findings<'_>) -> Vec<usize> {
+    /// Returns the work of all that a step needs.
+    fn arriving(&self, step: usize, tips: &[Tips]) -> Tips {
+        let mut needs = self.frame.edges.needs[step].iter().map(|&need| &tips[need]);
+        let Some(first) = needs.next() else { return Tips::default() };
+        let mut arriving = first.clone();
+        for more in needs {
+            if !Rc::ptr_eq(&arriving, more) && !more.is_subset(&arriving) {
+                Rc::make_mut(&mut arriving).extend(more.iter().copied());
+            }
+        }
+        arriving
+    }
+
+    /// Resolves what a merge or a choice takes in; what cannot write is reported.
+    fn sources(&self, from: &[Spanned<String>], findings: &mut Findings<'_>) -> Vec<usize> {
         let mut sources = Vec::new();
-        for name in &merge.from {
-            let Some(&source) = self.index.get(name.as_str()) else { continue };
+        for name in from {
+            let Some(&source) = self.frame.index.get(name.as_str()) else { continue };
             if self.writes[source] {
                 sources.push(source);
             } else if self.sure[source] {
                 let error = findings.error(codes::CANNOT_MERGE, name.span, format!("`{}` does not write, so that there is nothing of it to merge", name.value));
                 findings.report(
                     error
-                        .also(self.steps[source].id.span, "a step that only reads")
+                        .also(self.frame.steps[source].id.span, "a step that only reads")
                         .help("a step writes if its agent has `access: write`, or its command a `scope`"),
                 );
             }
@@ -102,15 +118,16 @@ impl Writers<'_> {
 
     /// Returns whether a step leaves many commits side by side.
     fn many(&self, step: usize) -> bool {
-        self.writes[step] && self.steps[step].for_each.is_some()
+        self.writes[step] && (self.frame.steps[step].for_each.is_some() || self.frame.steps[step].matrix.is_some())
     }
 
     fn items_meet(&self, at: Option<usize>, items: usize, findings: &mut Findings<'_>) {
-        let id = &self.steps[items].id;
+        let id = &self.frame.steps[items].id;
         let error = match at {
             Some(step) => {
-                let message = format!("the items of `{}` write side by side, and nothing joins their work before `{}`", id.value, self.steps[step].id.value);
-                findings.error(codes::WRITERS_RACE, self.steps[step].id.span, message).label("starts from many commits").also(id.span, "many writers")
+                let message =
+                    format!("the items of `{}` write side by side, and nothing joins their work before `{}`", id.value, self.frame.steps[step].id.value);
+                findings.error(codes::WRITERS_RACE, self.frame.steps[step].id.span, message).label("starts from many commits").also(id.span, "many writers")
             }
             None => findings.error(codes::NEVER_JOINED, id.span, format!("nothing joins the work of the items of `{}`", id.value)).label("many writers"),
         };
@@ -121,7 +138,7 @@ impl Writers<'_> {
     fn judge(&self, order: &[usize], meetings: &[Meeting], findings: &mut Findings<'_>) {
         let questions: Vec<Question> = meetings.iter().map(|meeting| meeting.question.clone()).collect();
         let mut racing: BTreeMap<Option<usize>, BTreeSet<usize>> = BTreeMap::new();
-        for (meeting, joined) in meetings.iter().zip(answers(&self.edges.needs, order, &questions)) {
+        for (meeting, joined) in meetings.iter().zip(answers(&self.frame.edges.needs, order, &questions)) {
             let question = &meeting.question;
             let apart = question.at.iter().any(|&other| self.exclusive(question.target, other));
             if !joined && !apart {
@@ -136,35 +153,51 @@ impl Writers<'_> {
     }
 
     fn race(&self, at: Option<usize>, writers: &BTreeSet<usize>, findings: &Findings<'_>) -> Diagnostic {
-        let id = |step: usize| self.steps[step].id.value.as_str();
+        let id = |step: usize| self.frame.steps[step].id.value.as_str();
         let names: Vec<String> = writers.iter().take(MAX_LABELS).map(|&writer| format!("`{}`", id(writer))).collect();
         let all = format!("{}{}", names.join(", "), if writers.len() > MAX_LABELS { ", …" } else { "" });
         let listed: Vec<&str> = writers.iter().take(MAX_LABELS).map(|&writer| id(writer)).collect();
         let mut labels = writers.iter().take(MAX_LABELS).copied();
         let error = match at {
-            Some(step) if matches!(self.steps[step].verb, Verb::Merge(_)) => {
+            Some(step) if matches!(self.frame.steps[step].verb, Verb::Merge(_)) => {
                 let message = format!("`{}` does not join all the work that meets there: {all}", id(step));
-                findings.error(codes::WRITERS_RACE, self.steps[step].id.span, message).help(format!("name all of it: `from: [{}]`", listed.join(", ")))
+                findings.error(codes::WRITERS_RACE, self.frame.steps[step].id.span, message).help(format!("name all of it: `from: [{}]`", listed.join(", ")))
+            }
+            Some(step) if matches!(self.frame.steps[step].verb, Verb::Select(_)) => {
+                let message = format!("`{}` would leave work behind that is not part of every candidate: {all}", id(step));
+                let error = findings.error(codes::WRITERS_RACE, self.frame.steps[step].id.span, message);
+                error.help("let every candidate need it, or merge it after the choice")
             }
             Some(step) => {
                 let message = format!("the work of {all} meets at `{}`, and nothing joins it", id(step));
-                let error = findings.error(codes::WRITERS_RACE, self.steps[step].id.span, message).label("starts from all of them");
+                let error = findings.error(codes::WRITERS_RACE, self.frame.steps[step].id.span, message).label("starts from all of them");
                 error.help(format!("add a step `merge: {{ from: [{}] }}` and need that one, or let one of them need the other", listed.join(", ")))
             }
             None => {
-                let first = labels.next().map(|step| self.steps[step].id.span).unwrap_or_default();
+                let first = labels.next().map(|step| self.frame.steps[step].id.span).unwrap_or_default();
                 let error = findings.error(codes::NEVER_JOINED, first, format!("nothing joins the work of {all} at the end")).label("writes");
                 error.help(format!("add a step `merge: {{ from: [{}] }}`, or let one of them need the other", listed.join(", ")))
             }
         };
-        labels.fold(error, |error, writer| error.also(self.steps[writer].id.span, "writes"))
+        labels.fold(error, |error, writer| error.also(self.frame.steps[writer].id.span, "writes"))
     }
 
     /// Returns whether two steps never both run: one needs the success of a step whose failure the other needs.
     fn exclusive(&self, a: usize, b: usize) -> bool {
-        let wanted = |step: usize, on: On| self.edges.needs[step].iter().zip(&self.edges.on[step]).filter(move |(_, how)| **how == on).map(|(need, _)| *need);
+        let wanted = |step: usize, on: On| {
+            self.frame.edges.needs[step].iter().zip(&self.frame.edges.on[step]).filter(move |(_, how)| **how == on).map(|(need, _)| *need)
+        };
         let opposed =
-            |a: usize, b: usize| wanted(a, On::Success).any(|need| !self.steps[need].allow_failure && wanted(b, On::Failure).any(|other| other == need));
+            |a: usize, b: usize| wanted(a, On::Success).any(|need| !self.frame.steps[need].allow_failure && wanted(b, On::Failure).any(|other| other == need));
         opposed(a, b) || opposed(b, a)
+    }
+}
+
+/// Returns the steps whose work a step takes in by name.
+fn taken_in(verb: &Verb) -> Option<&[Spanned<String>]> {
+    match verb {
+        Verb::Merge(merge) => Some(&merge.from),
+        Verb::Select(select) => Some(&select.from),
+        Verb::Agent { .. } | Verb::Run { .. } | Verb::Workflow { .. } | Verb::Approve(_) | Verb::Loop(_) => None,
     }
 }

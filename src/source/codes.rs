@@ -52,13 +52,25 @@ codes! {
     CANNOT_MERGE = "E062", "a merge of a step that does not write";
     NEEDS_WORKTREE = "E063", "a writing step without a worktree";
     VERIFY_READER = "E064", "checks of a step that does not write";
-    BUDGET = "E065", "a budget larger than that of the whole run";
+    BUDGET = "E065", "a budget larger than that of what is around it";
     BAD_DEFAULT = "E066", "a default that its own input refuses";
+    UNKNOWN_WORKFLOW = "E070", "no workflow has this name";
+    RECURSION = "E071", "workflows that call each other without end";
+    BROKEN_WORKFLOW = "E072", "a call of a workflow that has errors of its own";
+    BAD_CALL = "E073", "inputs that the called workflow does not take";
+    SECRET = "E074", "a secret that is not declared, or is read where its value would be seen";
+    MATRIX = "E075", "a matrix that cannot be multiplied out";
+    CANDIDATES = "E076", "a choice without two candidates";
+    ON_TIMEOUT = "E077", "a wait for a person that ends without saying what that means";
+    NO_PRICE = "E078", "a limit in dollars on a model whose price is not known";
+    BAD_FILE = "E079", "a name that no file can have here, or that two have";
+    BAD_GLOB = "E080", "a pattern that matches no file";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";
     UNUSED_AGENT = "W003", "an agent that nothing uses";
     IGNORED = "W004", "a part of an agent file that is not known here and is left out";
     SIMPLER = "W005", "a part of the language that this version does in a simpler way";
+    EXCLUDES_NOTHING = "W006", "an exclusion that matches nothing";
 }
 
 #[cfg(test)]

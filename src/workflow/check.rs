@@ -5,7 +5,7 @@ use super::{
     yaml::{Entry, Node, Yaml},
 };
 use crate::source::{Diagnostic, Diagnostics, Source, Span, codes, nearest};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// The most errors that are reported of one file.
 pub(super) const MAX_FOUND: usize = 200;
@@ -14,7 +14,15 @@ pub(super) const MAX_FOUND: usize = 200;
 #[derive(Clone, Copy)]
 struct Place<'a> {
     name: &'a str,
+    /// Whether it is an entry of the list of that name.
+    entry: bool,
     span: Span,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}`{}`", if self.entry { "an entry of " } else { "" }, self.name)
+    }
 }
 
 /// Checks a whole file.
@@ -22,7 +30,7 @@ pub(super) fn check(source: &Arc<Source>, root: &Node, object: &'static Object) 
     let mut checker = Checker { source, found: Vec::new() };
     checker.duplicates(root);
     match &root.value {
-        Yaml::Map(entries) => checker.object(entries, object, Place { name: object.what, span: root.span }),
+        Yaml::Map(entries) => checker.object(entries, object, Place { name: object.what, entry: false, span: root.span }),
         other => {
             let message = format!("{} is a map, but the file holds {}", object.what, other.kind());
             checker.found.push(Diagnostic::error(codes::WRONG_TYPE, source, root.span, message).help("begin with `version: 1` and `name:`"));
@@ -96,12 +104,12 @@ impl Checker<'_> {
                     if let Some(instead) = known.instead {
                         self.report(simpler(self.source, key.span, key, instead));
                     }
-                    self.value(value, &known.shape, Place { name: key, span: key.span });
+                    self.value(value, &known.shape, Place { name: key, entry: false, span: key.span });
                 }
                 None => match &object.others {
                     Some(others) if takes(&others.of, &value.value) || nearest(key, object.keys.iter().map(|key| key.name)).is_none() => {
                         self.name(key, key.span, others.names);
-                        self.value(value, &others.of, Place { name: key, span: key.span });
+                        self.value(value, &others.of, Place { name: key, entry: false, span: key.span });
                     }
                     Some(_) | None => self.unknown_key(&key.value, key.span, object),
                 },
@@ -111,7 +119,9 @@ impl Checker<'_> {
             self.error(codes::MISSING_KEY, place.span, format!("{} needs at least {}", object.what, others.what));
         }
         for key in object.keys.iter().filter(|key| key.required) {
-            if !entries.iter().any(|entry| entry.key.value == key.name) {
+            // One that is misspelt is told as an unknown key, with what was meant.
+            let misspelt = |written: &str| object.key(written).is_none() && nearest(written, object.keys.iter().map(|key| key.name)) == Some(key.name);
+            if !entries.iter().any(|entry| entry.key.value == key.name || misspelt(&entry.key)) {
                 let message = format!("{} needs the key `{}`", object.what, key.name);
                 self.report(Diagnostic::error(codes::MISSING_KEY, self.source, place.span, message).help(format!("`{}`: {}", key.name, key.doc)));
             }
@@ -136,6 +146,7 @@ impl Checker<'_> {
             | (Shape::Text, Yaml::Text(_) | Yaml::Bool(_) | Yaml::Number(_))
             | (Shape::Flag, Yaml::Bool(_))
             | (Shape::Number, Yaml::Number(_)) => {}
+            (Shape::Expression, Yaml::Text(text)) if text.trim_start().starts_with("{{") => {}
             (Shape::Either(shapes), value) => match shapes.iter().find(|shape| takes(shape, value)) {
                 Some(shape) => self.value(node, shape, place),
                 None => self.wrong_type(node, shape, place),
@@ -144,7 +155,7 @@ impl Checker<'_> {
             (Shape::Whole { min, max }, Yaml::Number(_)) => self.whole(node, *min..=*max, place),
             (Shape::Amount, Yaml::Number(number)) => {
                 if !number.as_f64().is_some_and(|number| number > 0.0) {
-                    self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must be above 0", place.name));
+                    self.error(codes::OUT_OF_RANGE, node.span, format!("{place} must be above 0"));
                 }
             }
             (Shape::Duration { zero }, Yaml::Text(_) | Yaml::Number(_)) => self.duration(node, *zero, place),
@@ -152,19 +163,19 @@ impl Checker<'_> {
             (Shape::Name(kind), Yaml::Text(name)) => self.name(name, node.span, *kind),
             (Shape::List { of, min }, Yaml::List(nodes)) => {
                 if nodes.len() < *min {
-                    self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must not be empty", place.name));
+                    self.error(codes::OUT_OF_RANGE, node.span, format!("{place} must not be empty"));
                 }
                 for node in nodes {
-                    self.value(node, of, Place { name: place.name, span: node.span });
+                    self.value(node, of, Place { name: place.name, entry: true, span: node.span });
                 }
             }
-            (Shape::Map { names, of }, Yaml::Map(entries)) => {
-                if entries.is_empty() && place.name == "steps" {
-                    self.error(codes::OUT_OF_RANGE, place.span, "`steps` needs at least one step".to_owned());
+            (Shape::Map { names, of, min }, Yaml::Map(entries)) => {
+                if entries.len() < *min {
+                    self.error(codes::OUT_OF_RANGE, place.span, format!("{place} must not be empty"));
                 }
                 for Entry { key, value } in entries {
                     self.name(key, key.span, *names);
-                    self.value(value, of, Place { name: key, span: key.span });
+                    self.value(value, of, Place { name: key, entry: false, span: key.span });
                 }
             }
             (Shape::Object(object), Yaml::Map(entries)) => self.object(entries, object, place),
@@ -180,12 +191,15 @@ impl Checker<'_> {
 
     fn wrong_type(&mut self, node: &Node, shape: &Shape, place: Place<'_>) {
         let span = if node.span.start == node.span.end { place.span } else { node.span };
-        let message = format!("`{}` must be {shape}, not {}", place.name, node.value.kind());
+        let message = format!("{place} must be {shape}, not {}", node.value.kind());
         let wrong = Diagnostic::error(codes::WRONG_TYPE, self.source, span, message);
+        let is_quoted = self.source.text[node.span.start..].starts_with(['"', '\'']);
         let flag = matches!(shape, Shape::Flag);
         let number = matches!(shape, Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version);
         self.report(match &node.value {
-            Yaml::Text(text) if (number && text.parse::<f64>().is_ok_and(f64::is_finite)) || (flag && matches!(text.as_str(), "true" | "false")) => {
+            Yaml::Text(text)
+                if is_quoted && ((number && text.parse::<f64>().is_ok_and(f64::is_finite)) || (flag && matches!(text.as_str(), "true" | "false"))) =>
+            {
                 wrong.help("quotes make it text: leave them out").fix(node.span, text.clone())
             }
             _ => wrong,
@@ -196,19 +210,19 @@ impl Checker<'_> {
         match node.value.whole() {
             Some(number) if range.contains(&number) => {}
             Some(_) => {
-                let message = format!("`{}` must be between {} and {}", place.name, range.start(), range.end());
+                let message = format!("{place} must be between {} and {}", range.start(), range.end());
                 self.error(codes::OUT_OF_RANGE, node.span, message);
             }
-            None => self.error(codes::WRONG_TYPE, node.span, format!("`{}` must be a whole number, not below 0", place.name)),
+            None => self.error(codes::WRONG_TYPE, node.span, format!("{place} must be a whole number, not below 0")),
         }
     }
 
     fn duration(&mut self, node: &Node, zero: bool, place: Place<'_>) {
         match node.value.scalar(self.source, node.span).as_deref().and_then(parse_duration) {
             Some(duration) if zero || !duration.is_zero() => {}
-            Some(_) => self.error(codes::OUT_OF_RANGE, node.span, format!("`{}` must be above 0", place.name)),
+            Some(_) => self.error(codes::OUT_OF_RANGE, node.span, format!("{place} must be above 0")),
             None => {
-                let message = format!("`{}` is not a duration", place.name);
+                let message = format!("{place} is not a duration");
                 let bad = Diagnostic::error(codes::BAD_DURATION, self.source, node.span, message);
                 self.report(bad.help("write it as `90s`, `30m`, `2h`, `1h30m`, `7d` or `250ms`; a bare number is seconds"));
             }
@@ -237,7 +251,7 @@ impl Checker<'_> {
                 Name::Free => "letters, digits, `_`, `-` and `.`",
             };
             let bad = Diagnostic::error(codes::BAD_NAME, self.source, span, format!("`{shown}` cannot be a name here"));
-            self.report(bad.help(format!("{help}, at most {MAX_NAME}")));
+            self.report(bad.help(format!("{help}, at most {MAX_NAME} characters")));
         }
     }
 }
@@ -248,6 +262,7 @@ fn takes(shape: &Shape, value: &Yaml) -> bool {
         Shape::Any => true,
         Shape::Schema => matches!(value, Yaml::Map(_) | Yaml::Bool(_)),
         Shape::Text => matches!(value, Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_)),
+        Shape::Expression => matches!(value, Yaml::Text(text) if text.trim_start().starts_with("{{")),
         Shape::Flag => matches!(value, Yaml::Bool(_)),
         Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version => matches!(value, Yaml::Number(_)),
         Shape::Duration { .. } => matches!(value, Yaml::Text(_) | Yaml::Number(_)),

@@ -17,7 +17,7 @@ pub(super) struct Object {
 
 /// Keys that are names of the author's choice; at least one of them is there.
 pub(super) struct Others {
-    /// What one of them is, with its article, for messages.
+    /// The least there must be, for messages.
     pub(super) what: &'static str,
     pub(super) names: Name,
     pub(super) of: Shape,
@@ -41,6 +41,8 @@ pub(super) enum Shape {
     Schema,
     /// Text; numbers and `true` or `false` count as they are written.
     Text,
+    /// One whole expression in braces.
+    Expression,
     /// `true` or `false`.
     Flag,
     /// A whole number in these bounds.
@@ -57,8 +59,8 @@ pub(super) enum Shape {
     Name(Name),
     /// A list with at least `min` entries.
     List { of: &'static Shape, min: usize },
-    /// Names to values.
-    Map { names: Name, of: &'static Shape },
+    /// Names to values, at least `min` of them.
+    Map { names: Name, of: &'static Shape, min: usize },
     /// A map with a closed set of keys.
     Object(&'static Object),
     /// The first of these that takes this kind of YAML value.
@@ -121,6 +123,7 @@ impl fmt::Display for Shape {
             Shape::Any => f.write_str("a value"),
             Shape::Schema => f.write_str("a JSON Schema"),
             Shape::Text => f.write_str("text"),
+            Shape::Expression => f.write_str("an expression in `{{ }}`"),
             Shape::Flag => f.write_str("`true` or `false`"),
             Shape::Whole { .. } => f.write_str("a whole number"),
             Shape::Amount | Shape::Number => f.write_str("a number"),
@@ -171,8 +174,8 @@ pub(super) const fn word(words: &'static [&'static str]) -> Shape {
 }
 
 /// Steps by their ids.
-const fn steps() -> Shape {
-    Shape::Map { names: Name::Step, of: &A_STEP }
+const fn steps(min: usize) -> Shape {
+    Shape::Map { names: Name::Step, of: &A_STEP, min }
 }
 
 /// A list of texts.
@@ -182,7 +185,7 @@ const TEXT_OR_TEXTS: Shape = Shape::Either(&[Shape::List { of: &Shape::Text, min
 /// A count of at least 1.
 const COUNT: Shape = Shape::Whole { min: 1, max: 1_000_000 };
 const TIMEOUT: Shape = Shape::Duration { zero: false };
-const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text };
+const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text, min: 0 };
 /// A place of its own, as steps hold steps.
 static A_STEP: Shape = Shape::Object(&STEP);
 const WORKSPACES: Shape = Shape::Either(&[Shape::Object(&WORKSPACE), word(&["worktree", "shared", "none"])]);
@@ -190,7 +193,7 @@ const COUNT_OR_TEXT: Shape = Shape::Either(&[COUNT, Shape::Text]);
 const JOIN: Shape = word(&["all", "all_done"]);
 const ORDER: Shape = word(&["needs", "fewest_conflicts"]);
 /// The values of one axis, or an expression that gives them.
-const AXIS: Shape = Shape::Either(&[Shape::List { of: &Shape::Any, min: 1 }, Shape::Text]);
+const AXIS: Shape = Shape::Either(&[Shape::List { of: &Shape::Any, min: 1 }, Shape::Expression]);
 /// Hooks by name; written out in place they are not read yet.
 const HOOKS: Shape = Shape::Either(&[TEXTS, Shape::Later]);
 
@@ -201,7 +204,7 @@ pub(super) static FILE: Object = Object {
         must("version", Shape::Version, "The version of the language: 1."),
         must("name", Shape::Name(Name::Workflow), "The workflow's name."),
         key("description", Shape::Text, "What it does, for people."),
-        key("inputs", Shape::Map { names: Name::Variable, of: &Shape::Object(&INPUT) }, "What a run takes."),
+        key("inputs", Shape::Map { names: Name::Variable, of: &Shape::Object(&INPUT), min: 0 }, "What a run takes."),
         key("env", TEMPLATES, "Environment variables of every command and shell tool; templates."),
         key(
             "secrets",
@@ -209,19 +212,19 @@ pub(super) static FILE: Object = Object {
             "Environment variables the run needs, whose values are never written anywhere; `secrets.NAME` in an `env` reads one.",
         ),
         key("budget", Shape::Object(&BUDGET), "Limits of the whole run."),
-        key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&MODEL) }, "Aliases for models."),
+        key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&MODEL), min: 0 }, "Aliases for models."),
         key("defaults", Shape::Object(&DEFAULTS), "What steps and agents inherit."),
-        key("agents", Shape::Map { names: Name::Free, of: &Shape::Object(&AGENT) }, "The agents of this workflow."),
+        key("agents", Shape::Map { names: Name::Free, of: &Shape::Object(&AGENT), min: 0 }, "The agents of this workflow."),
         key("orchestrator", Shape::Object(&ORCHESTRATOR), "The agent that watches over the run."),
-        key("schemas", Shape::Map { names: Name::Free, of: &Shape::Schema }, "JSON Schemas by name."),
+        key("schemas", Shape::Map { names: Name::Free, of: &Shape::Schema, min: 0 }, "JSON Schemas by name."),
         key("hooks", HOOKS, "Hooks that hold for the whole workflow, by name."),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules for every agent."),
         later("mcp_servers"),
         key("skills", TEXTS, "Skills that every agent sees, by name."),
-        must("steps", steps(), "The steps."),
+        must("steps", steps(1), "The steps."),
         key("outputs", TEMPLATES, "The workflow's result; templates."),
-        key("on_failure", steps(), "Steps that run after a run that failed."),
-        key("finally", steps(), "Steps that run at the end of every run."),
+        key("on_failure", steps(0), "Steps that run after a run that failed."),
+        key("finally", steps(0), "Steps that run at the end of every run."),
     ],
     others: None,
 };
@@ -351,10 +354,10 @@ pub(super) static STEP: Object = Object {
         key("merge", Shape::Object(&MERGE), "Joins the work of many."),
         key("select", Shape::Object(&SELECT), "Keeps exactly one of several candidates."),
         key("workflow", Shape::Text, "Another workflow as a child of this run, by name."),
-        key("with", Shape::Map { names: Name::Variable, of: &Shape::Any }, "The inputs of the called workflow; templates."),
+        key("with", Shape::Map { names: Name::Variable, of: &Shape::Any, min: 0 }, "The inputs of the called workflow; templates."),
         key("approve", Shape::Object(&APPROVE), "Waits for a person."),
         key("loop", Shape::Object(&LOOP), "Repeats the steps below `steps` until a condition over the last iteration holds."),
-        key("steps", steps(), "The body of a `loop`."),
+        key("steps", steps(1), "The body of a `loop`."),
         key("needs", Shape::Either(&[Shape::List { of: &Shape::Either(&[Shape::Object(&NEED), Shape::Text]), min: 0 }, Shape::Text]), "What it waits for."),
         key("if", Shape::Text, "An expression that gives true or false."),
         key("for_each", Shape::Object(&FOR_EACH), "One node per item."),
@@ -418,12 +421,16 @@ pub(super) static MATRIX: Object = Object {
     name: "matrix",
     what: "a matrix",
     keys: &[
-        key("exclude", Shape::List { of: &Shape::Map { names: Name::Variable, of: &Shape::Any }, min: 0 }, "Combinations that are left out: axes to values."),
+        key(
+            "exclude",
+            Shape::List { of: &Shape::Map { names: Name::Variable, of: &Shape::Any, min: 0 }, min: 0 },
+            "Combinations that are left out: axes to values.",
+        ),
         key("max_parallel", COUNT_OR_TEXT, "Combinations at work at the same time."),
         key("fail_fast", Shape::Flag, "Whether the first failure stops the rest."),
         key("join", JOIN, "What the step needs of its combinations."),
     ],
-    others: Some(Others { what: "an axis", names: Name::Variable, of: AXIS }),
+    others: Some(Others { what: "one axis", names: Name::Variable, of: AXIS }),
 };
 
 pub(super) static CACHE: Object = Object {

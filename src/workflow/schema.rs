@@ -29,6 +29,7 @@ fn collect(object: &'static Object, found: &mut BTreeMap<&'static str, &'static 
             Shape::Any
             | Shape::Schema
             | Shape::Text
+            | Shape::Expression
             | Shape::Flag
             | Shape::Whole { .. }
             | Shape::Amount
@@ -81,6 +82,7 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Any => json!({}),
         Shape::Schema => json!({"type": ["object", "boolean"]}),
         Shape::Text => json!({"type": ["string", "number", "boolean"]}),
+        Shape::Expression => json!({"type": "string", "pattern": r"^\s*\{\{"}),
         Shape::Flag => json!({"type": "boolean"}),
         Shape::Whole { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
         Shape::Amount => json!({"type": "number", "exclusiveMinimum": 0}),
@@ -92,8 +94,8 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Word { words, .. } => json!({"enum": words}),
         Shape::Name(name) => json!({"type": "string", "pattern": name.pattern(), "maxLength": MAX_NAME}),
         Shape::List { of, min } => json!({"type": "array", "items": of_shape(of), "minItems": min}),
-        Shape::Map { names, of } => {
-            json!({"type": "object", "propertyNames": {"pattern": names.pattern(), "maxLength": MAX_NAME}, "additionalProperties": of_shape(of)})
+        Shape::Map { names, of, min } => {
+            json!({"type": "object", "minProperties": min, "propertyNames": {"pattern": names.pattern(), "maxLength": MAX_NAME}, "additionalProperties": of_shape(of)})
         }
         Shape::Object(object) => json!({"$ref": format!("#/$defs/{}", object.name)}),
         Shape::Either(shapes) => json!({"anyOf": shapes.iter().filter(|shape| !matches!(shape, Shape::Later)).map(of_shape).collect::<Vec<_>>()}),

@@ -111,7 +111,7 @@ static FILE: Object = Object {
     what: "a stub file",
     keys: &[
         key("defaults", Shape::Object(&DEFAULTS), "For every step that says nothing else."),
-        key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "What each step gives."),
+        key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP), min: 0 }, "What each step gives."),
     ],
     others: None,
 };
@@ -163,7 +163,7 @@ static STEP: Object = Object {
         key("duration", DURATION, "How long it takes."),
         key("times", TIMES, "What the first, second and further times give."),
         key("items", Shape::List { of: &Shape::Object(&ITEM), min: 0 }, "What single items give."),
-        key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP) }, "The steps of a loop's body or of a called workflow."),
+        key("steps", Shape::Map { names: Name::Step, of: &Shape::Object(&STEP), min: 0 }, "The steps of a loop's body or of a called workflow."),
     ],
     others: None,
 };

@@ -71,14 +71,7 @@ fn every_key_of_the_schema_stands_in_the_file_that_uses_every_key() {
 }
 
 #[test]
-fn the_json_schema_takes_what_the_loader_takes_and_refuses_what_it_refuses() {
-    let validator = jsonschema::validator_for(&json_schema()).expect("the schema is a schema");
-    let tree = |text: &str| yaml::parse(&Arc::new(Source { name: String::new(), text: text.to_owned() })).expect("the text is YAML").value.to_json();
-    for file in [EVERY_KEY, EVERY_VERB] {
-        if let Err(error) = validator.validate(&tree(file)) {
-            panic!("{error} at {}", error.instance_path());
-        }
-    }
+fn the_json_schema_refuses_what_the_loader_refuses() {
     let refused = [
         ("version: 1", "version: 2"),
         ("needs: [plan]", "nedes: [plan]"),
@@ -93,7 +86,7 @@ fn the_json_schema_takes_what_the_loader_takes_and_refuses_what_it_refuses() {
         assert!(EVERY_KEY.contains(from), "{from}");
         let text = EVERY_KEY.replacen(from, to, 1);
         assert!(load(&text).is_err(), "the loader takes {to}");
-        assert!(!validator.is_valid(&tree(&text)), "the schema takes {to}");
+        assert!(!validator().is_valid(&tree(&text).expect("it is YAML")), "the schema takes {to}");
     }
 }
 
@@ -147,7 +140,108 @@ fn a_file_that_is_no_map_or_empty_is_refused() {
     }
 }
 
+/// Every file below a folder that ends so, with its text.
+fn files(folder: &str, end: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Some(text) = path.to_string_lossy().ends_with(end).then(|| std::fs::read_to_string(&path).expect("it is text")) {
+                found.push((path.display().to_string(), text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn validator() -> &'static jsonschema::Validator {
+    static VALIDATOR: std::sync::OnceLock<jsonschema::Validator> = std::sync::OnceLock::new();
+    VALIDATOR.get_or_init(|| jsonschema::validator_for(&json_schema()).expect("the schema is a schema"))
+}
+
+fn tree(text: &str) -> Result<serde_json::Value, Box<crate::source::Diagnostic>> {
+    yaml::parse(&Arc::new(Source { name: String::new(), text: text.to_owned() })).map(|node| node.value.to_json())
+}
+
+#[test]
+fn the_json_schema_takes_every_workflow_that_is_shipped_or_tested() {
+    let shipped = files("workflows", ".yaml").into_iter().filter(|(path, _)| !path.ends_with(".script.yaml"));
+    let tested = [files("tests/diagnostics/whole", ".yaml"), files("tests/diagnostics/loads", ".yaml"), files("tests", "/workflow.yaml")].concat();
+    let all: Vec<(String, String)> = shipped.chain(tested).collect();
+    assert!(all.len() >= 14, "{}", all.len());
+    for (path, text) in all {
+        load(&text).unwrap_or_else(|errors| panic!("{path}: {errors}"));
+        let tree = tree(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        if let Err(error) = validator().validate(&tree) {
+            panic!("{path}: {error} at {}", error.instance_path());
+        }
+    }
+}
+
+#[test]
+fn the_json_schema_refuses_what_is_broken_in_form() {
+    // A JSON reader cannot see a key that stands twice, and a pattern cannot count 400 days.
+    let of_form = [
+        codes::UNKNOWN_KEY,
+        codes::LATER,
+        codes::MISSING_KEY,
+        codes::WRONG_TYPE,
+        codes::BAD_DURATION,
+        codes::BAD_NAME,
+        codes::UNKNOWN_WORD,
+        codes::OUT_OF_RANGE,
+        codes::VERSION,
+        codes::VERBS,
+        codes::NOT_OF_THIS_VERB,
+    ];
+    let mut refused = 0;
+    for (path, text) in files("tests/diagnostics/broken", ".yaml") {
+        let (Ok(tree), Err(errors)) = (tree(&text), load(&text)) else { continue };
+        if errors.0.iter().any(|error| of_form.contains(&error.code)) {
+            assert!(!validator().is_valid(&tree), "{path}: {errors}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 40, "{refused}");
+}
+
+#[test]
+fn a_large_file_is_read_and_its_errors_are_told_within_bounds() {
+    let step = |at: usize, key: &str| format!("  s{at}: {{ run: \"echo {at} {}\", {key}: [] }}\n", "x".repeat(80));
+    let large = |key: &str| (0..10_000).fold("version: 1\nname: large\nsteps:\n".to_owned(), |text, at| text + &step(at, key));
+    let (sound, broken) = (large("needs"), large("nedes"));
+    assert!(sound.len() > 1_000_000);
+    assert_eq!(load(&sound).unwrap_or_else(|errors| panic!("{errors}")).steps.len(), 10_000);
+    let found = load(&broken).expect_err("every step has an error").0;
+    assert_eq!(found.len(), check::MAX_FOUND);
+    assert!(crate::source::render(&found, false).len() < 200_000);
+    // All of it on one line: what is found is told without the line.
+    let line = broken.replace("steps:\n", "steps: {").replace("] }\n", "] },") + "}";
+    let found = load(&line).expect_err("every step has an error").0;
+    assert_eq!(found.len(), check::MAX_FOUND);
+    assert!(crate::source::render(&found, false).len() < 200_000);
+}
+
 proptest! {
+    #[test]
+    fn what_is_loaded_is_taken_by_the_json_schema(
+        file in prop::sample::select(vec![EVERY_KEY, EVERY_VERB]), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), cut in 0_usize..3
+    ) {
+        // Lines of one place come to stand at another.
+        let mut lines: Vec<&str> = file.lines().collect();
+        let moved: Vec<&str> = lines.splice({ let at = from.index(lines.len()); at..(at + cut).min(lines.len()) }, []).collect();
+        let at = to.index(lines.len() + 1);
+        lines.splice(at..at, moved);
+        let text = lines.join("\n");
+        if let (Ok(_), Ok(tree)) = (load(&text), tree(&text)) {
+            prop_assert!(validator().is_valid(&tree), "{text}");
+        }
+    }
+
     #[test]
     fn a_mangled_workflow_is_loaded_or_refused(at in 0..EVERY_KEY.len(), cut in 0_usize..40, put in "[\\[\\]{}:,&*!|>'\"#a1 \n-]{0,4}") {
         let start = EVERY_KEY.floor_char_boundary(at);

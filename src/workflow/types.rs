@@ -51,6 +51,16 @@ pub struct Workflow {
     pub warnings: Vec<Diagnostic>,
 }
 
+impl Workflow {
+    /// Takes out what allows tools without asking: whoever wrote it is not trusted.
+    pub fn forget_allow_rules(&mut self) {
+        self.permissions.allow.clear();
+        for (_, agent) in &mut self.agents {
+            agent.permissions.allow.clear();
+        }
+    }
+}
+
 /// One input: JSON Schema words with JSON Schema meaning.
 #[derive(Debug, Clone)]
 pub struct Input {

@@ -10,6 +10,7 @@ mod driver;
 mod dropped_in;
 mod first;
 mod fixture;
+mod fuzz;
 mod gate;
 mod hooked;
 mod hostile;

@@ -12,13 +12,13 @@ use crate::{
     plan::{AgentSpec, PlannedStep},
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Answers that do not fit their schema before the step fails.
 const MISFITS_MAX: u32 = 3;
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
-    let spec = with_model(task, spec)?;
+    let spec = with_choices(task, spec)?;
     let place = place::make(task, step).await?;
     let brief = brief(task, step, &spec, prompt, &place)?;
     let spent = task.state.conversation.spent();
@@ -82,13 +82,17 @@ async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Che
     Ok(checked)
 }
 
-/// Renders a model that the step chose by a template.
-fn with_model(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Trouble> {
-    if !agent.model.choices.iter().any(|choice| choice.contains("{{")) {
+/// Renders the model and the skills that a step chose by templates.
+fn with_choices(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Trouble> {
+    if !agent.model.choices.iter().chain(&agent.skills).any(|name| name.contains("{{")) {
         return Ok(agent.clone());
     }
     let mut own = (**agent).clone();
-    own.model.choices = own.model.choices.iter().map(|choice| task.render("model", choice)).collect::<Result<_, _>>()?;
+    let choices = own.model.choices.iter().map(|choice| task.render("model", choice)).collect::<Result<Vec<_>, _>>()?;
+    let aliases = &task.plan.models;
+    own.model.choices = choices.into_iter().flat_map(|name| aliases.get(&name).map_or(vec![name], |alias| alias.choices.clone())).collect();
+    let skills = own.skills.iter().map(|skill| task.render("skills", skill)).collect::<Result<BTreeSet<_>, _>>()?;
+    own.skills = skills.into_iter().collect();
     Ok(Arc::new(own))
 }
 

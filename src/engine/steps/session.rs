@@ -106,7 +106,7 @@ pub(crate) fn system(services: &Services, plan: &Plan, agent: &AgentSpec, schema
     let mut text = services.system(agent, schema);
     if may_delegate(agent) {
         text.push_str("\n\n# Sub-agents\nThe `Agent` tool hands a task to one of these:\n");
-        for (name, other) in &plan.agents {
+        for (name, other) in plan.agents.iter() {
             let description: String = other.description.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(DESCRIPTION).collect();
             let does = if other.access == Access::Write && agent.access == Access::Write { "reads and writes" } else { "only reads" };
             let _ = writeln!(text, "- {name} ({does}){}{description}", if description.is_empty() { "" } else { ": " });

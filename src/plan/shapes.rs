@@ -1,0 +1,191 @@
+//! What templates find at the end of a path, as far as it is known before the run: the type of every step's results.
+//!
+//! A shape is walked part by part and made only when asked for, so that a step of a loop with thousands of steps is found
+//! without writing down what the loop gives.
+use super::{
+    Plan,
+    frames::{At, Frames, ITERATIONS},
+    schemas::{self, ENTRY, Part},
+};
+use crate::{
+    source::{Span, Spanned},
+    workflow::{Parse, Verb, Workflow},
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+const MERGE_OUTPUT: [&str; 5] = ["commit", "landed", "ejected", "conflicts", "report"];
+const SELECT_OUTPUT: [&str; 4] = ["winner", "why", "scores", "commit"];
+const APPROVE_OUTPUT: [&str; 3] = ["approved", "by", "note"];
+const ITEM_RESULT: [&str; 6] = ["key", "ok", "status", "output", "commit", "error"];
+
+/// What stands at a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape<'a> {
+    /// Nobody knows.
+    Unknown,
+    /// All that is left of a step.
+    Step(At),
+    /// Its output.
+    Output(At),
+    /// The results of its items.
+    Results(At),
+    /// The result of one item.
+    Result(At),
+    /// What a schema describes.
+    Schema { root: &'a Value, at: &'a Value, name: &'a str, span: Span },
+    /// A map that holds just these.
+    Fields(&'static [&'static str]),
+    /// Lines of text.
+    Lines,
+    /// Text or a number.
+    Plain,
+}
+
+/// Where a walk came to its end too early.
+pub(super) struct Wrong<'a> {
+    /// Which part of the path cannot be there.
+    pub(super) part: usize,
+    /// In what it was looked for.
+    pub(super) whole: Shape<'a>,
+    /// What there is instead.
+    pub(super) known: Vec<String>,
+}
+
+/// What shapes are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Shapes<'a> {
+    pub(super) workflow: &'a Workflow,
+    pub(super) frames: &'a Frames<'a>,
+    pub(super) schemas: &'a BTreeMap<String, Arc<Value>>,
+    /// Whether each step makes a commit, frame by frame.
+    pub(super) writes: &'a [Vec<bool>],
+    /// The compiled workflows that steps call.
+    pub(super) calls: &'a HashMap<At, Arc<Plan>>,
+}
+
+impl<'a> Shapes<'a> {
+    /// Follows a path; `Unknown` as soon as nothing more is known.
+    pub(super) fn walk(&self, start: Shape<'a>, path: &[&str]) -> Result<Shape<'a>, Wrong<'a>> {
+        let mut at = start;
+        for (part, name) in path.iter().enumerate() {
+            at = self.part(at, name).map_err(|known| Wrong { part, whole: at, known })?;
+        }
+        Ok(at)
+    }
+
+    /// Returns what the items of a step are entries of, and what an input holds.
+    pub(super) fn root(&self, path: &[&str], find: impl Fn(&str) -> Option<At>) -> Shape<'a> {
+        match path {
+            ["steps", id] => find(id).map_or(Shape::Unknown, Shape::Step),
+            ["inputs", name] => self.input(name),
+            _ => Shape::Unknown,
+        }
+    }
+
+    /// Returns what an input holds.
+    pub(super) fn input(&self, name: &str) -> Shape<'a> {
+        let input = self.workflow.inputs.iter().find(|(known, _)| known.value == name);
+        input.map_or(Shape::Unknown, |(name, input)| Shape::Schema { root: &input.schema, at: &input.schema, name: &name.value, span: name.span })
+    }
+
+    fn part(&self, whole: Shape<'a>, name: &str) -> Result<Shape<'a>, Vec<String>> {
+        let listed = |known: &[&str]| Err(known.iter().map(|name| (*name).to_owned()).collect());
+        match whole {
+            Shape::Unknown => Ok(Shape::Unknown),
+            Shape::Step(at) => {
+                let known = self.of_step(at);
+                match name {
+                    _ if !known.contains(&name) => listed(&known),
+                    "output" => Ok(Shape::Output(at)),
+                    "results" => Ok(Shape::Results(at)),
+                    _ => Ok(Shape::Plain),
+                }
+            }
+            Shape::Results(at) if name == ENTRY => Ok(Shape::Result(at)),
+            Shape::Result(_) if !ITEM_RESULT.contains(&name) => listed(&ITEM_RESULT),
+            Shape::Result(at) if name == "output" && !matches!(self.frames.step(at).verb, Verb::Run { .. }) => Ok(Shape::Output(at)),
+            Shape::Result(_) => Ok(Shape::Unknown),
+            Shape::Output(at) => self.of_output(at, name),
+            Shape::Schema { root, at, name: named, span } => match schemas::part(root, at, name) {
+                Part::Known(at) => Ok(Shape::Schema { root, at, name: named, span }),
+                Part::Possible => Ok(Shape::Unknown),
+                Part::Never(known) => Err(known),
+            },
+            Shape::Fields(known) => {
+                if known.contains(&name) {
+                    Ok(Shape::Unknown)
+                } else {
+                    listed(known)
+                }
+            }
+            Shape::Lines if name == ENTRY => Ok(Shape::Plain),
+            Shape::Results(_) | Shape::Lines | Shape::Plain => listed(&[]),
+        }
+    }
+
+    /// Returns what is left of a step, by name.
+    fn of_step(&self, at: At) -> Vec<&'static str> {
+        let step = self.frames.step(at);
+        let mut known = vec!["status"];
+        if step.for_each.is_some() || step.matrix.is_some() {
+            known.push("results");
+            return known;
+        }
+        let parses = step.output.as_ref().is_some_and(|output| output.parse.is_some());
+        match &step.verb {
+            Verb::Run { .. } => {
+                known.extend(["stdout", "stderr", "exit_code", "output_tail"]);
+                known.extend(parses.then_some("output"));
+            }
+            Verb::Agent { .. } | Verb::Merge(_) | Verb::Workflow { .. } | Verb::Select(_) | Verb::Approve(_) | Verb::Loop(_) => known.push("output"),
+        }
+        known.extend(self.writes[at.frame][at.step].then_some("commit"));
+        known
+    }
+
+    /// Looks a part up in what a step gives.
+    fn of_output(&self, at: At, name: &str) -> Result<Shape<'a>, Vec<String>> {
+        let step = self.frames.step(at);
+        match self.output(at) {
+            Shape::Output(_) => match &step.verb {
+                Verb::Workflow { .. } => match self.calls.get(&at) {
+                    Some(plan) if plan.outputs.iter().any(|(known, _)| known == name) => Ok(Shape::Unknown),
+                    Some(plan) => Err(plan.outputs.iter().map(|(known, _)| known.clone()).collect()),
+                    None => Ok(Shape::Unknown),
+                },
+                Verb::Loop(_) => {
+                    let Some(frame) = self.frames.body(at) else { return Ok(Shape::Unknown) };
+                    match self.frames.all[frame].index.get(name) {
+                        Some(&step) => Ok(Shape::Step(At { frame, step })),
+                        None if name == ITERATIONS => Ok(Shape::Plain),
+                        None => Err([ITERATIONS].into_iter().chain(self.frames.all[frame].index.keys().copied()).map(str::to_owned).collect()),
+                    }
+                }
+                Verb::Agent { .. } | Verb::Run { .. } | Verb::Merge(_) | Verb::Select(_) | Verb::Approve(_) => Ok(Shape::Unknown),
+            },
+            shape => self.part(shape, name),
+        }
+    }
+
+    /// Returns what a step gives, where that is known without its parts being looked up in steps or plans.
+    pub(super) fn output(&self, at: At) -> Shape<'a> {
+        let step = self.frames.step(at);
+        let output = step.output.as_ref();
+        if let Some(Spanned { value: name, span }) = output.and_then(|output| output.schema.as_ref()) {
+            return self.schemas.get(name).map_or(Shape::Unknown, |root| Shape::Schema { root, at: root, name, span: *span });
+        }
+        match (&step.verb, output.and_then(|output| output.parse)) {
+            (Verb::Agent { .. }, _) => Shape::Plain,
+            (Verb::Run { .. }, Some(Parse::Lines)) => Shape::Lines,
+            (Verb::Run { .. }, _) => Shape::Unknown,
+            (Verb::Merge(_), _) => Shape::Fields(&MERGE_OUTPUT),
+            (Verb::Select(_), _) => Shape::Fields(&SELECT_OUTPUT),
+            (Verb::Approve(_), _) => Shape::Fields(&APPROVE_OUTPUT),
+            (Verb::Workflow { .. } | Verb::Loop(_), _) => Shape::Output(at),
+        }
+    }
+}
