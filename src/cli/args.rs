@@ -30,6 +30,8 @@ pub(super) enum Command {
     Validate(Validate),
     /// Show what a run would do and the most that it could cost, without beginning it
     Plan(Plan),
+    /// Show the configuration that holds here, and where each value came from
+    Config(Config),
     /// Say what a code of a finding means, with an example put right
     Explain(Explain),
     /// Draw a workflow's graph
@@ -247,6 +249,13 @@ pub(super) struct Plan {
     /// Simulate the whole run: each step gives what this file says, or something of the right shape (see docs/plan.md)
     #[arg(long, value_name = "FILE")]
     pub(super) stub: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Config {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

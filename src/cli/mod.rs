@@ -4,6 +4,7 @@
 //! through [`Context`], so that a test reads it as a person would.
 mod answer;
 mod args;
+mod config;
 mod context;
 mod demo;
 mod diff;
@@ -52,6 +53,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Resume(args) => run::resume(&args, &mut context),
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
+        Command::Config(args) => config::run(&args, &mut context),
         Command::Explain(args) => explain::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),

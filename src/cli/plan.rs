@@ -7,7 +7,7 @@ use super::{
     args::{How, Plan as Args},
     context::{Context, Failed},
     report::{json_text, line, put, wrapped},
-    run::{compile, endpoints, inputs, models, open},
+    run::{compile, inputs, models, open},
     screen::{Tone, paint, short, thousands},
 };
 use crate::engine::{AgentPreview, Cost, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
@@ -21,14 +21,19 @@ const LABEL: usize = 11;
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
     let project = open(context)?;
-    let models = models(&How { models: args.models.clone(), ..How::default() }, context)?;
+    let models = models(&How { models: args.models.clone(), ..How::default() }, &project, context)?;
     let plan = compile(&project, &args.workflow, &models, context)?;
     let inputs = inputs(&plan, &args.inputs)?;
     if let Some(stub) = &args.stub {
         return simulated::run(&plan, &inputs, stub, args.json, context);
     }
-    let from = if args.models.iter().any(|word| !word.contains('=')) { "`--model`" } else { "the environment" };
-    let preview = project.preview(&plan, &inputs, &endpoints(context), from).map_err(SetupError::Inputs)?;
+    let named = project.configuration.default_model(&project.settings.environment);
+    let from = match named {
+        _ if args.models.iter().any(|word| !word.contains('=')) => "`--model`".to_owned(),
+        Some((_, from)) => from,
+        None => "the key that is set".to_owned(),
+    };
+    let preview = project.preview(&plan, &inputs, &project.endpoints(), &from).map_err(SetupError::Inputs)?;
     let text = if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color).preview(&preview) };
     put(context, &text)?;
     Ok(0)

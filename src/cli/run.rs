@@ -34,11 +34,11 @@ const FLUSH: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     let project = open(context)?;
-    let models = models(&args.how, context)?;
+    let models = models(&args.how, &project, context)?;
     let plan = compile(&project, &args.workflow, &models, context)?;
     let inputs = inputs(&plan, &args.inputs)?;
     plan.check_inputs(&inputs).map_err(SetupError::Inputs)?;
-    check_models(&plan, &args.how, context)?;
+    check_models(&plan, &args.how, &project)?;
     let prepared = project.start(plan.clone(), &inputs, &models, options(&args.how, context))?;
     carry_out(prepared, &plan, &models, args.how.json, context)
 }
@@ -58,12 +58,12 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
     let models = match script {
         Some(text) if args.how.script.is_none() => scripted("the script that the run began with", String::from_utf8_lossy(&text).into_owned())?,
-        Some(_) | None => models(&args.how, context)?,
+        Some(_) | None => models(&args.how, &project, context)?,
     };
     let name = if started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file() { &started.file } else { &started.workflow };
     let plan = compile(&project, name, &models, context)?;
     if models.script.is_none() {
-        check_models(&plan, &args.how, context)?;
+        check_models(&plan, &args.how, &project)?;
     }
     let prepared = project.resume(&run, plan.clone(), &models, RunOptions { accept_changes: args.accept_changes, ..options(&args.how, context) })?;
     carry_out(prepared, &plan, &models, args.how.json, context)
@@ -86,13 +86,13 @@ pub(super) fn open(context: &mut Context) -> Result<Project, Failed> {
 }
 
 /// Makes the models of a run from the user's words and environment.
-pub(super) fn models(how: &How, context: &Context) -> Result<Models, Failed> {
+pub(super) fn models(how: &How, project: &Project, context: &Context) -> Result<Models, Failed> {
     if let Some(path) = &how.script {
         let path = context.settings.directory.join(path);
         let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
         return scripted(&format!("`{}`", path.display()), text);
     }
-    let endpoints = endpoints(context);
+    let endpoints = project.endpoints();
     let mut default = None;
     let mut overrides = std::collections::BTreeMap::new();
     for word in &how.models {
@@ -108,7 +108,20 @@ pub(super) fn models(how: &How, context: &Context) -> Result<Models, Failed> {
     let client = http::Client::new().map_err(|error| Failed::of(&error))?;
     let model = HttpModel::new(client, endpoints.clone(), Limiter::new(clock.clone(), REQUESTS_MAX), clock);
     // Without any key the workflow is judged all the same; the missing key is said once it compiles.
-    let default = default.or_else(|| endpoints.default_model().ok().map(str::to_owned)).or_else(|| Some("anthropic/claude-sonnet-5-5".to_owned()));
+    let configured = project.configuration.default_model(&project.settings.environment);
+    if let (None, Some((model, from))) = (&default, &configured) {
+        let known = model.split_once('/').is_some_and(|(provider, _)| endpoints.get(provider).is_some());
+        if !known && !project.configuration.aliases().contains_key(model) {
+            let names: Vec<&str> = endpoints.names().collect();
+            return Err(
+                Failed::usage(format!("use `{model}`, the model of {from}")).hint(format!("write `PROVIDER/MODEL`; the providers are {}", names.join(", ")))
+            );
+        }
+    }
+    let default = default
+        .or(configured.map(|(model, _)| model))
+        .or_else(|| endpoints.default_model().ok().map(str::to_owned))
+        .or_else(|| Some("anthropic/claude-sonnet-5-5".to_owned()));
     Ok(Models::endpoints(Arc::new(model), &endpoints, default, overrides))
 }
 
@@ -134,16 +147,12 @@ pub(super) fn scripted(name: &str, text: String) -> Result<Models, Failed> {
     Ok(Models::scripted(Arc::new(script), text))
 }
 
-pub(super) fn endpoints(context: &Context) -> Endpoints {
-    Endpoints::from_env(&|name| context.settings.environment.get(name).cloned())
-}
-
 /// Says before anything begins that nobody could answer some agent.
-fn check_models(plan: &Plan, how: &How, context: &Context) -> Result<(), Failed> {
+fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed> {
     if how.script.is_some() {
         return Ok(());
     }
-    let endpoints = endpoints(context);
+    let endpoints = project.endpoints();
     let cannot = |agent: &Arc<AgentSpec>| {
         let errors: Vec<_> = agent.model.choices.iter().filter(|choice| !choice.contains("{{")).map(|choice| endpoints.require(choice).err()).collect();
         if errors.iter().all(Option::is_some) { errors.into_iter().flatten().next() } else { None }

@@ -78,6 +78,14 @@ fn look(project: &Project, color: bool) -> (Vec<Asked>, usize) {
         }
         asked.push(Asked { hash, what: line(&format!("{} {}", found.kind, found.path), 300), shown });
     }
+    for untrusted in project.configuration.untrusted() {
+        let mut shown = format!("Configuration  {}\n", line(&untrusted.file, 300));
+        let _ = writeln!(shown, "  {}  {}", paint(color, Tone::Dim, "hash   "), &untrusted.hash[..untrusted.hash.len().min(HASH)]);
+        for provider in &untrusted.providers {
+            let _ = writeln!(shown, "  {}  {}", paint(color, Tone::Dim, "sends  "), line(&format!("requests and keys to {provider}"), COMMAND));
+        }
+        asked.push(Asked { what: line(&format!("configuration {}", untrusted.file), 300), hash: untrusted.hash, shown });
+    }
     (asked, known)
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     engine::{Models, Project},
     library::{Kind, RootKind},
-    llm::{Endpoints, ModelError, ModelErrorKind, Script},
+    llm::{ModelError, ModelErrorKind, Script},
     plan::{Catalog, Plan, Prices},
     source::{self, Diagnostic, Diagnostics, Edit, Severity, Source, codes},
     workflow::Workflow,
@@ -124,8 +124,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 /// Returns everything a workflow may name here, with a model for whoever names none; nobody is asked by it.
 pub(super) fn catalog(project: &Project) -> Catalog {
-    let environment = &project.settings.environment;
-    let endpoints = Endpoints::from_env(&|name| environment.get(name).cloned());
+    let endpoints = project.endpoints();
     let mut providers: Vec<String> = endpoints.names().map(str::to_owned).collect();
     providers.push("scripted".to_owned());
     let nobody = Script::from_fn(Box::new(|_| Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is asked here"))));

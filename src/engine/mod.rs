@@ -5,6 +5,7 @@
 //! loop runs a fresh and a resumed run.
 mod carry;
 mod close;
+mod configuration;
 mod crew;
 mod decide;
 mod digest;
@@ -25,6 +26,7 @@ mod stub;
 mod tips;
 mod token;
 
+pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
 pub use decide::{Command, Live, decide};
 pub use inbox::{Inbox, InboxError, Letter, Says};
 pub use people::{Asker, Spoken};

@@ -2,7 +2,7 @@
 //!
 //! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
 //! so that `cli` only turns words into these calls.
-use super::{Asker, Services, inbox::Inbox, secrets, token::Tokens};
+use super::{Asker, Configuration, Services, Untrusted, inbox::Inbox, secrets, token::Tokens};
 use crate::{
     clock::Clock,
     event::{BlobId, Event, Record, RunId, RunStarted},
@@ -137,6 +137,8 @@ pub struct Project {
     pub toolbox: Arc<Toolbox>,
     /// The agents found as files.
     pub agents: BTreeMap<String, AgentFile>,
+    /// The configuration files.
+    pub configuration: Configuration,
     /// What somebody should look at.
     pub warnings: Vec<String>,
 }
@@ -215,8 +217,10 @@ impl Project {
         let repo = Repository::open(&settings.directory, &settings.environment)?;
         let trust_file = settings.config.clone().unwrap_or_else(|| settings.cache.clone()).join("trust.json");
         let trust = Trust::load(&trust_file)?;
+        let configuration = Configuration::load(&settings, repo.main_checkout(), &trust)?;
         let library = Library::discover(&places(&settings, Some(repo.main_checkout())));
         let mut warnings = library.warnings().to_vec();
+        warnings.extend(configuration.untrusted().iter().map(Untrusted::warning));
         let shelf = Shelf::of(&library);
         warnings.extend(shelf.warnings().iter().cloned());
         let (agents, more) = skills::agents(&library);
@@ -224,12 +228,18 @@ impl Project {
         warnings.extend(more);
         let (hooks, more) = load_hooks(&library, &trust);
         warnings.extend(more);
-        Ok(Project { settings, repo, library, trust, shelf: Arc::new(shelf), hooks: Arc::new(hooks), toolbox: Arc::new(Toolbox::standard()), agents, warnings })
+        let (shelf, hooks, toolbox) = (Arc::new(shelf), Arc::new(hooks), Arc::new(Toolbox::standard()));
+        Ok(Project { settings, repo, library, trust, shelf, hooks, toolbox, agents, configuration, warnings })
     }
 
     /// Returns the folder that holds `.spinney`.
     pub fn checkout(&self) -> &Path {
         self.repo.main_checkout()
+    }
+
+    /// Returns the providers that are reached from here.
+    pub fn endpoints(&self) -> Endpoints {
+        self.configuration.endpoints(&self.settings.environment)
     }
 
     /// Finds a workflow by name, or by a path that ends in `.yaml` or `.yml`.
@@ -239,6 +249,7 @@ impl Project {
     pub fn workflow(&self, name: &str) -> Result<Workflow, SetupError> {
         let (source, trusted) = self.workflow_source(name)?;
         let mut workflow = Workflow::load(&Arc::new(source))?;
+        self.configuration.lay_under(&mut workflow);
         if !trusted {
             workflow.forget_allow_rules();
         }
@@ -288,7 +299,7 @@ impl Project {
             prices: models.prices.clone(),
             providers: models.providers.iter().cloned().collect(),
             default_model: models.default.clone(),
-            aliases: BTreeMap::new(),
+            aliases: self.configuration.aliases(),
             model_overrides: models.overrides.clone(),
         }
     }
@@ -374,6 +385,7 @@ impl Project {
             }
         }
         pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
+        pins.extend(self.configuration.hash().map(|hash| ("configuration:config.yaml".to_owned(), hash)));
         pins
     }
 

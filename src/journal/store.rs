@@ -336,7 +336,7 @@ fn load(connection: &Connection, path: &Path, first: u64) -> Result<Vec<Record>,
     check_format(connection, path)?;
     let named = |error| database(path, error);
     let mut statement = connection.prepare(SELECT).map_err(named)?;
-    let mut rows = statement.query([i64::try_from(first).unwrap_or(i64::MAX)]).map_err(named)?;
+    let mut rows = statement.query([if first == 0 { i64::MIN } else { i64::try_from(first).unwrap_or(i64::MAX) }]).map_err(named)?;
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(named)? {
         let found: i64 = row.get(0).map_err(named)?;

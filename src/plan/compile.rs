@@ -33,7 +33,7 @@ use std::{
 };
 
 /// Agents and commands at work at the same time where the file does not say.
-const MAX_PARALLEL: usize = 8;
+pub const MAX_PARALLEL: usize = 8;
 /// The wall time of a command where nothing says.
 const RUN_TIMEOUT: Duration = Duration::from_mins(30);
 

@@ -25,6 +25,7 @@ mod shapes;
 mod writers;
 
 pub use catalog::{AgentFile, Catalog, Prices, WorkflowFile};
+pub use compile::MAX_PARALLEL;
 pub use graph::{Edge, Plan};
 pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{

@@ -89,7 +89,8 @@ pub(super) fn budget(fields: &Fields<'_>) -> Option<Spanned<Budget>> {
     Some(Spanned::new(limits, budget.span))
 }
 
-fn model(fields: &Fields<'_>) -> ModelAlias {
+/// Reads a model alias.
+pub(super) fn model(fields: &Fields<'_>) -> ModelAlias {
     ModelAlias {
         choices: fields.texts("use"),
         effort: fields.string("effort"),
@@ -97,7 +98,8 @@ fn model(fields: &Fields<'_>) -> ModelAlias {
     }
 }
 
-fn defaults(fields: &Fields<'_>) -> Defaults {
+/// Reads `defaults`.
+pub(super) fn defaults(fields: &Fields<'_>) -> Defaults {
     Defaults {
         model: fields.text("model"),
         timeout: fields.duration("timeout").map(|duration| duration.value),

@@ -5,6 +5,7 @@
 //! structural error. Whether names exist, the graph has a cycle or templates read what they may is the business of
 //! `plan`.
 mod check;
+mod configuration;
 mod decode_steps;
 mod duration;
 mod fields;
@@ -17,6 +18,7 @@ mod types;
 mod verbs;
 mod yaml;
 
+pub use configuration::{Configuration, Provider, Wire};
 pub use duration::parse_duration;
 pub use schema::json_schema;
 pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};

@@ -4,6 +4,7 @@ mod access;
 mod architecture;
 mod ask;
 mod commands;
+mod config;
 mod demo;
 mod diagnostics;
 mod driver;

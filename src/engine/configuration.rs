@@ -1,0 +1,351 @@
+//! The configuration that holds here: the built-in one, the user's file, the project's file, the environment, each over the
+//! one before it. A workflow comes over the files, and the command line over everything.
+//!
+//! A project's file may not say where requests and keys go until somebody has trusted it, by its content.
+use super::{Settings, SetupError};
+use crate::{
+    event::BlobId,
+    library::Trust,
+    llm::{Endpoint, Endpoints, Protocol, Secret},
+    plan::{AgentSpec, Limits},
+    source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
+    workflow::{self, Defaults, ModelAlias, Provider, Wire, Workflow},
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
+    sync::Arc,
+};
+
+/// The file's name in the user's configuration folder and in a project's `.spinney`.
+const FILE: &str = "config.yaml";
+/// The longest file that is read, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+/// The environment variable that names the model for whoever names none.
+pub const MODEL_VARIABLE: &str = "SPINNEY_MODEL";
+/// The built-in providers: name, the variable of the address, the variable of the key.
+const BUILT_IN: [(&str, &str, Option<&str>); 4] = [
+    ("anthropic", "ANTHROPIC_BASE_URL", Some("ANTHROPIC_API_KEY")),
+    ("openai", "OPENAI_BASE_URL", Some("OPENAI_API_KEY")),
+    ("ollama", "OLLAMA_HOST", None),
+    ("local", "LOCAL_BASE_URL", None),
+];
+
+/// The files that hold here.
+#[derive(Debug, Clone, Default)]
+pub struct Configuration {
+    /// The weakest first.
+    layers: Vec<Layer>,
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    written: workflow::Configuration,
+    hash: String,
+    /// Whether it may say where requests and keys go.
+    trusted: bool,
+}
+
+/// One value and where it came from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setting {
+    /// Its dotted name.
+    pub key: String,
+    /// What it is; a key is never shown, only whether it is there.
+    pub value: Value,
+    /// `built in`, a file, or an environment variable.
+    pub from: String,
+}
+
+/// What of a project's file waits for trust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untrusted {
+    /// The file.
+    pub file: String,
+    /// The hash of its content.
+    pub hash: String,
+    /// What it would do, one provider a line.
+    pub providers: Vec<String>,
+}
+
+impl Untrusted {
+    /// Says that what it names is left out.
+    pub fn warning(&self) -> String {
+        format!("the providers of {} are not trusted and do not count: {}; look at them with `spinney trust`", self.file, self.providers.join("; "))
+    }
+}
+
+impl Configuration {
+    /// Reads the user's file and the project's.
+    ///
+    /// # Errors
+    /// All errors of both, each with its place.
+    pub fn load(settings: &Settings, project: &Path, trust: &Trust) -> Result<Configuration, SetupError> {
+        let mut layers = Vec::new();
+        let mut wrong = Vec::new();
+        let user = settings.config.as_ref().map(|folder| (folder.join(FILE), shown(&folder.join(FILE), settings.home.as_deref()), true));
+        let own = (project.join(".spinney").join(FILE), format!(".spinney/{FILE}"), false);
+        for (path, name, is_users) in user.into_iter().chain([own]) {
+            let Some(text) = read(&path, (!is_users).then_some(project)).map_err(|source| SetupError::File { path: name.clone(), source })? else { continue };
+            let hash = BlobId::of(text.as_bytes()).0;
+            match workflow::Configuration::load(&Arc::new(Source { name, text })) {
+                Ok(written) => layers.push(Layer { written, trusted: is_users || trust.is_trusted(&hash), hash }),
+                Err(Diagnostics(found)) => wrong.extend(found),
+            }
+        }
+        let read = Configuration { layers };
+        wrong.extend(read.objections());
+        if wrong.is_empty() { Ok(read) } else { Err(Diagnostics(wrong).into()) }
+    }
+
+    /// Returns the providers that are reached from here.
+    pub fn endpoints(&self, environment: &BTreeMap<String, String>) -> Endpoints {
+        let mut endpoints = Endpoints::from_env(&|name| environment.get(name).cloned());
+        for (name, provider) in self.layers.iter().filter(|layer| layer.trusted).flat_map(|layer| &layer.written.providers) {
+            let before = endpoints.get(name).cloned();
+            if let Some(endpoint) = endpoint(name, provider, before, environment) {
+                endpoints.insert(endpoint);
+            }
+        }
+        endpoints
+    }
+
+    /// Returns the aliases, each with the file it stands in.
+    pub fn aliases(&self) -> BTreeMap<String, (ModelAlias, String)> {
+        let of = |layer: &Layer| {
+            let file = layer.written.source.name.clone();
+            layer.written.models.iter().map(|(name, alias)| (name.value.clone(), (alias.clone(), file.clone()))).collect::<Vec<_>>()
+        };
+        self.layers.iter().flat_map(of).collect()
+    }
+
+    /// Returns the model for whoever names none, and who named it.
+    pub fn default_model(&self, environment: &BTreeMap<String, String>) -> Option<(String, String)> {
+        if let Some(model) = set(environment, MODEL_VARIABLE) {
+            return Some((model, MODEL_VARIABLE.to_owned()));
+        }
+        let (model, file) = self.nearest(|defaults| defaults.model.clone())?;
+        Some((model.value, file))
+    }
+
+    /// Gives a workflow the defaults that it does not say itself.
+    pub fn lay_under(&self, workflow: &mut Workflow) {
+        let defaults = &mut workflow.defaults;
+        for Layer { written, .. } in self.layers.iter().rev() {
+            let Defaults { model: _, timeout, idle_timeout, retry, workspace, max_parallel } = &written.defaults;
+            defaults.timeout = defaults.timeout.or(*timeout);
+            defaults.idle_timeout = defaults.idle_timeout.or(*idle_timeout);
+            defaults.retry = defaults.retry.take().or_else(|| retry.clone());
+            defaults.workspace = defaults.workspace.take().or_else(|| workspace.clone());
+            defaults.max_parallel = defaults.max_parallel.take().or_else(|| max_parallel.clone());
+        }
+    }
+
+    /// Returns what waits for trust.
+    pub fn untrusted(&self) -> Vec<Untrusted> {
+        let waits = self.layers.iter().filter(|layer| !layer.trusted && !layer.written.providers.is_empty());
+        waits.map(Layer::asked).collect()
+    }
+
+    /// Returns the hash of what is said here about models and defaults; absent where there is no file.
+    pub fn hash(&self) -> Option<String> {
+        // Addresses and keys are the machine's business; which model answers is the run's.
+        let bound: Vec<Setting> = self.settings(&BTreeMap::new()).into_iter().filter(|setting| !setting.key.starts_with("providers.")).collect();
+        let text = json!(bound).to_string();
+        (!self.layers.is_empty()).then(|| BlobId::of(text.as_bytes()).0)
+    }
+
+    /// Returns every value with where it came from, sorted by key.
+    pub fn settings(&self, environment: &BTreeMap<String, String>) -> Vec<Setting> {
+        let mut all = self.provider_settings(environment);
+        let file = |layer: &Layer| layer.written.source.name.clone();
+        for (name, (alias, from)) in self.aliases() {
+            let mut add = |key: &str, value: Value| all.push(Setting { key: format!("models.{name}.{key}"), value, from: from.clone() });
+            add("use", alias.choices.iter().map(|choice| choice.value.clone()).collect());
+            alias.effort.into_iter().for_each(|effort| add("effort", effort.into()));
+            alias.max_output_tokens.into_iter().for_each(|most| add("max_output_tokens", most.into()));
+        }
+        let mut defaults: BTreeMap<&str, (Value, String)> = built_in_defaults().into_iter().map(|(key, value)| (key, (value, "built in".to_owned()))).collect();
+        for layer in &self.layers {
+            defaults.extend(written(&layer.written.defaults).into_iter().map(|(key, value)| (key, (value, file(layer)))));
+        }
+        if let Some((model, from)) = self.default_model(environment) {
+            defaults.insert("model", (model.into(), from));
+        } else if let Ok(model) = self.endpoints(environment).default_model() {
+            defaults.insert("model", (model.into(), "built in, for the key that is set".to_owned()));
+        }
+        all.extend(defaults.into_iter().map(|(key, (value, from))| Setting { key: format!("defaults.{key}"), value, from }));
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    fn provider_settings(&self, environment: &BTreeMap<String, String>) -> Vec<Setting> {
+        let mut all = Vec::new();
+        let endpoints = self.endpoints(environment);
+        let trusted = || self.layers.iter().rev().filter(|layer| layer.trusted);
+        for endpoint in endpoints.names().filter_map(|name| endpoints.get(name)) {
+            let said = |says: &dyn Fn(&Provider) -> bool| {
+                let says = |layer: &&Layer| layer.written.providers.iter().any(|(name, provider)| name.value == endpoint.name && says(provider));
+                trusted().find(says).map(|layer| layer.written.source.name.clone())
+            };
+            let built_in = BUILT_IN.iter().find(|(name, ..)| *name == endpoint.name);
+            let variable = |variable: Option<&str>| variable.filter(|variable| set(environment, variable).is_some()).map(str::to_owned);
+            let mut add = |key: &str, value: Value, from: Option<String>| {
+                let from = from.unwrap_or_else(|| "built in".to_owned());
+                all.push(Setting { key: format!("providers.{}.{key}", endpoint.name), value, from });
+            };
+            add(
+                "base_url",
+                endpoint.base_url.clone().into(),
+                variable(built_in.map(|(_, url, _)| *url)).or_else(|| said(&|provider| provider.base_url.is_some())),
+            );
+            let protocol = if endpoint.protocol == Protocol::Anthropic { "anthropic" } else { "openai_chat" };
+            add("protocol", protocol.into(), said(&|provider| provider.protocol.is_some()));
+            let named = trusted().find_map(|layer| layer.written.providers.iter().find(|(name, _)| name.value == endpoint.name)?.1.key_env.clone());
+            let own = built_in.and_then(|(_, _, key)| *key).filter(|key| set(environment, key).is_some() || named.is_none());
+            if let Some(key) = own.map(str::to_owned).or_else(|| named.map(|named| named.value)) {
+                let state = if set(environment, &key).is_some() { "set" } else { "not set" };
+                let from = if own.is_some() { None } else { said(&|provider| provider.key_env.is_some()) };
+                add("key", format!("in {key}, {state}").into(), from);
+            }
+            if !endpoint.headers.is_empty() {
+                let names: Vec<&str> = endpoint.headers.iter().map(|(name, _)| name.as_str()).collect();
+                add("headers", names.into(), said(&|provider| !provider.headers.is_empty()));
+            }
+        }
+        all
+    }
+
+    /// Says what is wrong with what is written, beyond its form.
+    fn objections(&self) -> Vec<Diagnostic> {
+        let declared: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.providers).map(|(name, _)| name.as_str()).collect();
+        let providers: BTreeSet<&str> = declared.iter().copied().chain(BUILT_IN.iter().map(|(name, ..)| *name)).chain(["scripted"]).collect();
+        let aliases: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.models).map(|(name, _)| name.as_str()).collect();
+        let mut found = Vec::new();
+        for Layer { written, .. } in &self.layers {
+            let error = |code, place: &Spanned<String>, message: String| Diagnostic::error(code, &written.source, place.span, message);
+            for (name, provider) in written.providers.iter().filter(|(name, _)| !BUILT_IN.iter().any(|(known, ..)| *known == name.value)) {
+                let lacks = [("protocol", provider.protocol.is_none()), ("base_url", provider.base_url.is_none())];
+                for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks) {
+                    let message = format!("the provider `{}` needs the key `{key}`", name.value);
+                    found.push(error(codes::MISSING_KEY, name, message).help("only a built-in provider has one of its own: anthropic, openai, ollama, local"));
+                }
+            }
+            let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices);
+            let model = written.defaults.model.iter().filter(|model| !aliases.contains(model.as_str()));
+            for choice in choices.chain(model) {
+                match choice.value.split_once('/').filter(|(provider, model)| !provider.is_empty() && !model.is_empty()) {
+                    Some((provider, _)) if providers.contains(provider) => {}
+                    Some((provider, _)) => {
+                        let unknown = error(codes::UNKNOWN_MODEL, choice, format!("there is no provider `{provider}`"));
+                        let near = nearest(provider, providers.iter().copied());
+                        found.push(unknown.help(near.map_or_else(|| "providers stand under `providers`".to_owned(), |near| format!("did you mean `{near}`?"))));
+                    }
+                    None => {
+                        let bad = error(codes::UNKNOWN_MODEL, choice, format!("`{}` does not say whose model it is", choice.value));
+                        found.push(bad.help("write `provider/model`"));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn nearest<T>(&self, pick: impl Fn(&Defaults) -> Option<T>) -> Option<(T, String)> {
+        self.layers.iter().rev().find_map(|layer| Some((pick(&layer.written.defaults)?, layer.written.source.name.clone())))
+    }
+}
+
+impl Layer {
+    fn asked(&self) -> Untrusted {
+        let line = |(name, provider): &(Spanned<String>, Provider)| {
+            let url = provider.base_url.as_ref().map(|url| format!(" at {}", url.value)).unwrap_or_default();
+            let key = provider.key_env.as_ref().map(|key| format!(", with the key in {}", key.value)).unwrap_or_default();
+            let headers: Vec<&str> = provider.headers.iter().map(|(name, _)| name.as_str()).collect();
+            let headers = if headers.is_empty() { String::new() } else { format!(", with headers {}", headers.join(", ")) };
+            format!("{}{url}{key}{headers}", name.value)
+        };
+        Untrusted { file: self.written.source.name.clone(), hash: self.hash.clone(), providers: self.written.providers.iter().map(line).collect() }
+    }
+}
+
+/// Makes a provider of what is written, over the one before it of the same name, under what the environment says.
+fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environment: &BTreeMap<String, String>) -> Option<Endpoint> {
+    let built_in = BUILT_IN.iter().find(|(known, ..)| *known == name);
+    let fixed = built_in.is_some_and(|(_, url, _)| set(environment, url).is_some());
+    let url = written.base_url.as_ref().filter(|_| !fixed).map(|url| url.value.clone());
+    let protocol = match written.protocol {
+        Some(Wire::Anthropic) => Protocol::Anthropic,
+        Some(Wire::OpenAiChat) => Protocol::OpenAiChat,
+        None => before.as_ref()?.protocol,
+    };
+    let plain = Endpoint::new(name, protocol, url.as_deref().or(before.as_ref().map(|before| before.base_url.as_str()))?);
+    let mut made = match before {
+        Some(before) if before.base_url == plain.base_url => Endpoint { protocol, ..before },
+        Some(before) => Endpoint { headers: before.headers, key: before.key, timeouts: before.timeouts, ..plain },
+        None => plain,
+    };
+    if let Some(variable) = &written.key_env
+        && made.key.is_none()
+    {
+        made.key = set(environment, &variable.value).and_then(|key| Secret::new(&key));
+        made.missing_key = made.key.is_none().then(|| variable.value.clone());
+    }
+    for (header, value) in &written.headers {
+        made.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&header.value));
+        made.headers.push((header.value.clone(), value.value.clone()));
+    }
+    Some(made)
+}
+
+fn set(environment: &BTreeMap<String, String>, name: &str) -> Option<String> {
+    environment.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// Reads a file; `None` where there is none. A project's must lie in the project.
+fn read(path: &Path, inside: Option<&Path>) -> io::Result<Option<String>> {
+    let real = match fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let strays = inside.is_some_and(|project| !fs::canonicalize(project).is_ok_and(|project| real.starts_with(project)));
+    let metadata = fs::metadata(&real)?;
+    if strays || !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file of the project"));
+    }
+    if metadata.len() > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is longer than {MAX_BYTES} bytes")));
+    }
+    fs::read_to_string(real).map(Some)
+}
+
+fn shown(path: &Path, home: Option<&Path>) -> String {
+    match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(below) => format!("~/{}", below.display()),
+        None => path.display().to_string(),
+    }
+}
+
+fn built_in_defaults() -> Vec<(&'static str, Value)> {
+    vec![("idle_timeout", seconds(AgentSpec::IDLE_TIMEOUT)), ("max_parallel", crate::plan::MAX_PARALLEL.into()), ("timeout", seconds(Limits::SESSION.time))]
+}
+
+fn written(defaults: &Defaults) -> Vec<(&'static str, Value)> {
+    let parts = [
+        ("model", defaults.model.as_ref().map(|model| model.value.clone().into())),
+        ("timeout", defaults.timeout.map(seconds)),
+        ("idle_timeout", defaults.idle_timeout.map(seconds)),
+        ("retry", defaults.retry.as_ref().map(|retry| format!("{} more, from {} on", retry.max, seconds(retry.delay).as_str().unwrap_or_default()).into())),
+        ("workspace", defaults.workspace.as_ref().map(|workspace| format!("{:?}", workspace.kind).to_lowercase().into())),
+        ("max_parallel", defaults.max_parallel.as_ref().map(|most| most.value.into())),
+    ];
+    parts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+fn seconds(duration: std::time::Duration) -> Value {
+    if duration.subsec_millis() > 0 { format!("{}ms", duration.as_millis()).into() } else { format!("{}s", duration.as_secs()).into() }
+}

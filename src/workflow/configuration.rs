@@ -1,0 +1,163 @@
+//! A configuration file, the user's or a project's: providers, model aliases and defaults, read by the same table of keys
+//! as a workflow.
+//!
+//! What it may say depends on whose it is, which is not known here.
+use super::{
+    check,
+    fields::Fields,
+    file,
+    keys::{self, Name, Object, Shape, key, word},
+    types::{Defaults, Entries, ModelAlias},
+    yaml::{self, Yaml},
+};
+use crate::source::{Diagnostic, Diagnostics, Severity, Source, Spanned, codes};
+use std::sync::Arc;
+
+/// A whole configuration file.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    /// The file.
+    pub source: Arc<Source>,
+    /// Providers by name.
+    pub providers: Entries<Provider>,
+    /// Aliases.
+    pub models: Entries<ModelAlias>,
+    /// What workflows inherit.
+    pub defaults: Defaults,
+}
+
+/// A provider as it is written; what is absent is the built-in one's of that name.
+#[derive(Debug, Clone, Default)]
+pub struct Provider {
+    /// What it speaks.
+    pub protocol: Option<Wire>,
+    /// Its address.
+    pub base_url: Option<Spanned<String>>,
+    /// The environment variable that holds its key.
+    pub key_env: Option<Spanned<String>>,
+    /// Sent with each request.
+    pub headers: Entries<Spanned<String>>,
+}
+
+/// A wire format, by its name in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions.
+    OpenAiChat,
+}
+
+static FILE: Object = Object {
+    name: "configuration",
+    what: "a configuration file",
+    keys: &[
+        key("providers", Shape::Map { names: Name::Free, of: &Shape::Object(&PROVIDER), min: 0 }, "Where models are served."),
+        key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&keys::MODEL), min: 0 }, "Names for models."),
+        key("defaults", Shape::Object(&keys::DEFAULTS), "What workflows inherit."),
+    ],
+    others: None,
+};
+
+static PROVIDER: Object = Object {
+    name: "provider",
+    what: "a provider",
+    keys: &[
+        key("protocol", word(&["anthropic", "openai_chat"]), "What it speaks."),
+        key("base_url", Shape::Text, "Its address; for `openai_chat` with the version (`…/v1`)."),
+        key("key_env", Shape::Name(Name::Variable), "The environment variable that holds its key."),
+        key("headers", Shape::Map { names: Name::Free, of: &Shape::Text, min: 0 }, "Sent with each request."),
+    ],
+    others: None,
+};
+
+impl Configuration {
+    /// Reads a configuration file, or tells everything that is wrong with its form. An empty file says nothing.
+    ///
+    /// # Errors
+    /// All errors of the file, in its order.
+    pub fn load(source: &Arc<Source>) -> Result<Configuration, Diagnostics> {
+        let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
+        if !matches!(root.value, Yaml::Map(_) | Yaml::Null) {
+            let message = format!("a configuration file is a map, but the file holds {}", root.value.kind());
+            let wrong = Diagnostic::error(codes::WRONG_TYPE, source, root.span, message);
+            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models` and `defaults`")]));
+        }
+        let mut found = if matches!(root.value, Yaml::Null) { Vec::new() } else { check::check(source, &root, &FILE) };
+        found.retain(|found| found.severity == Severity::Error);
+        let fields = Fields::new(source, &root, &FILE);
+        let read = Configuration {
+            source: source.clone(),
+            providers: fields.map("providers").map(|(name, node)| (name.clone(), provider(&Fields::new(source, node, &PROVIDER)))).collect(),
+            models: fields.map("models").map(|(name, node)| (name.clone(), file::model(&Fields::new(source, node, &keys::MODEL)))).collect(),
+            defaults: fields.object("defaults", &keys::DEFAULTS).map(|fields| file::defaults(&fields)).unwrap_or_default(),
+        };
+        for (_, provider) in &read.providers {
+            found.extend(provider.base_url.iter().filter_map(|url| address_objection(source, url)));
+        }
+        if found.is_empty() { Ok(read) } else { Err(check::in_order(found)) }
+    }
+}
+
+fn provider(fields: &Fields<'_>) -> Provider {
+    const WIRES: [(&str, Wire); 2] = [("anthropic", Wire::Anthropic), ("openai_chat", Wire::OpenAiChat)];
+    Provider {
+        protocol: fields.word("protocol", &WIRES).map(|word| word.value),
+        base_url: fields.text("base_url"),
+        key_env: fields.text("key_env"),
+        headers: fields.templates("headers"),
+    }
+}
+
+/// Says what is wrong with an address: it must be one of the web, and must not hold a key.
+fn address_objection(source: &Arc<Source>, url: &Spanned<String>) -> Option<Diagnostic> {
+    let rest = url.value.strip_prefix("https://").or_else(|| url.value.strip_prefix("http://"));
+    let wrong = |message: &str| Diagnostic::error(codes::WRONG_TYPE, source, url.span, message);
+    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    match host {
+        None | Some("") => Some(wrong("`base_url` must be an address").help("write it with its scheme: `https://api.example.com/v1`")),
+        Some(host) if host.contains('@') => {
+            Some(wrong("`base_url` must not hold a key").help("put the key into an environment variable and name it: `key_env: NAME`"))
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn load(text: &str) -> Result<Configuration, Diagnostics> {
+        Configuration::load(&Arc::new(Source { name: "config.yaml".to_owned(), text: text.to_owned() }))
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "providers:\n  mine: { protocol: openai_chat, base_url: \"https://models.example.com/v1\", key_env: MINE_KEY, headers: { x-team: core } }\nmodels: { fast: { use: mine/small, effort: low, max_output_tokens: 10 } }\ndefaults: { model: fast, timeout: 10m, idle_timeout: 1m, retry: { max: 1, on: [any], backoff: constant, delay: 1s, max_delay: 2s }, workspace: { kind: worktree, isolation: auto, base: head, setup: [a], copy: [b], link: [c], sparse: [d], env: { E: f } }, max_parallel: 3 }\n";
+        let read = load(text).unwrap_or_else(|errors| panic!("{errors}"));
+        let (name, provider) = &read.providers[0];
+        assert_eq!((name.as_str(), provider.protocol, provider.key_env.as_deref().map(String::as_str)), ("mine", Some(Wire::OpenAiChat), Some("MINE_KEY")));
+        assert_eq!((read.models[0].1.choices[0].as_str(), read.defaults.timeout), ("mine/small", Some(Duration::from_mins(10))));
+        assert!(load("").is_ok_and(|read| read.models.is_empty()) && load("# nothing\n").is_ok());
+    }
+
+    #[test]
+    fn every_error_is_told_with_its_place() {
+        let text = "providers:\n  a: { protocol: carrier_pigeon, base_url: ftp://x, key_env: \"not a name\" }\n  b: { base_url: \"https://user:key@example.com\" }\nmodles: {}\nmodels: { x: {} }\n";
+        let errors = load(text).expect_err("it is wrong");
+        let told: Vec<(&str, &str)> = errors.0.iter().map(|error| (error.code, &error.source.text[error.labels[0].span.range()])).collect();
+        assert_eq!(
+            told,
+            [
+                (codes::UNKNOWN_WORD, "carrier_pigeon"),
+                (codes::WRONG_TYPE, "ftp://x"),
+                (codes::BAD_NAME, "\"not a name\""),
+                (codes::WRONG_TYPE, "\"https://user:key@example.com\""),
+                (codes::UNKNOWN_KEY, "modles"),
+                (codes::MISSING_KEY, "x"),
+            ]
+        );
+        assert_eq!(load("- a\n").expect_err("it is a list").0[0].code, codes::WRONG_TYPE);
+    }
+}
