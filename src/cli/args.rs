@@ -117,6 +117,9 @@ pub(super) struct How {
     /// Let agents' commands run without bubblewrap and without asking
     #[arg(long)]
     pub(super) unconfined: bool,
+    /// Do everything anew, even where the result of an earlier run could stand for a step (`cache`)
+    #[arg(long)]
+    pub(super) no_cache: bool,
     /// Print each event as one line of JSON instead of the screen
     #[arg(long)]
     pub(super) json: bool,
@@ -300,6 +303,9 @@ pub(super) struct Show {
     pub(super) run: String,
     /// A step, an item as step/key, or a helper session as step/key:name
     pub(super) step: Option<String>,
+    /// List the files that the run kept of its outputs, and where they are
+    #[arg(long, conflicts_with = "json")]
+    pub(super) artifacts: bool,
     /// Print the records as one line of JSON each
     #[arg(long)]
     pub(super) json: bool,

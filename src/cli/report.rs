@@ -228,6 +228,8 @@ impl Report {
             | Event::Compacted { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
+            | Event::CacheHit { node, .. }
+            | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }
             | Event::SelectAdvanced { node, .. }
             | Event::WorkDelivered { node, .. }
@@ -312,6 +314,8 @@ impl Node {
             | Event::HookRan { .. }
             | Event::Compacted { .. }
             | Event::VerifyRan { .. }
+            | Event::CacheHit { .. }
+            | Event::ArtefactKept { .. }
             | Event::OrchestratorWoken { .. }
             | Event::OrchestratorRested { .. }
             | Event::RunStarted(_)

@@ -213,6 +213,7 @@ pub(super) fn options(how: &How, context: &Context) -> RunOptions {
         clock: Clock::system(),
         unconfined: how.unconfined,
         accept_changes: false,
+        no_cache: how.no_cache,
     }
 }
 

@@ -60,6 +60,8 @@ impl Screen {
                 let text = if *passed { "checks green".to_owned() } else { format!("checks red: {}", line(&red_line(tail), 110)) };
                 of(node, text, if *passed { Tone::Plain } else { Tone::Warn })
             }
+            Event::CacheHit { node, run, .. } => of(node, format!("the result of {} stands for the work", plain(&run.0)), Tone::Dim),
+            Event::ArtefactKept { node, name, .. } => of(node, format!("kept as artefact {}", plain(name)), Tone::Dim),
             Event::MergeAdvanced { node, progress } => Some(merge(node, progress)),
             Event::SelectAdvanced { node, progress } => select(node, progress),
             Event::WorkDelivered { node, delivery: Delivery::Conflicted { paths } } => {

@@ -8,13 +8,13 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{MergeProgress, NodeId, Outcome, RunStarted, SelectProgress},
+    event::{Event, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{Lease, Spent},
     source,
 };
 use serde_json::Value;
-use std::{fmt::Write as _, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 /// Characters of an input's value.
 const VALUE: usize = 70;
@@ -25,7 +25,9 @@ pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed
     let FoundRun { run, dir, records, .. } = load_run(context, &args.run)?;
     let report = Report::of(&records);
     let node = args.step.as_deref().map(|step| require_node(&report, &run.0, step)).transpose()?;
-    let text = if args.json {
+    let text = if args.artifacts {
+        artefacts(&records, dir.path(), node.map(|(id, _)| id))
+    } else if args.json {
         let chosen = records.iter().filter(|record| node.is_none_or(|(id, _)| record.event.node() == Some(id)));
         chosen.map(|record| Ok(json_text(record)? + "\n")).collect::<Result<String, serde_json::Error>>().map_err(std::io::Error::from)?
     } else if let Some((id, node)) = node {
@@ -36,6 +38,24 @@ pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed
     };
     put(context, &text)?;
     Ok(0)
+}
+
+/// Lists the files that were kept, each once, the last of a name.
+fn artefacts(records: &[Record], dir: &Path, of: Option<&NodeId>) -> String {
+    let mut kept = BTreeMap::new();
+    for record in records {
+        if let Event::ArtefactKept { node, name, bytes, .. } = &record.event {
+            kept.insert(name, (node, bytes));
+        }
+    }
+    let mut text = String::new();
+    for (name, (node, bytes)) in kept.into_iter().filter(|(_, (node, _))| of.is_none_or(|of| of == *node)) {
+        let path = dir.join("artifacts").join(name);
+        let missing = if path.is_file() { "" } else { ", not there any more" };
+        let _ =
+            writeln!(text, "{}  {bytes} bytes, of {}{missing}\n  {}", line(name, 200), line(&node.to_string(), 100), line(&path.display().to_string(), 500));
+    }
+    if text.is_empty() { "No output of this run was kept as a file.\n".to_owned() } else { text }
 }
 
 /// Finds the node that people write like this.

@@ -2,7 +2,13 @@
 //!
 //! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
 //! so that `cli` only turns words into these calls.
-use super::{Asker, Configuration, Services, Untrusted, inbox::Inbox, secrets, token::Tokens};
+use super::{
+    Asker, Configuration, Services, Untrusted,
+    inbox::Inbox,
+    secrets,
+    steps::{Artefacts, CacheStore},
+    token::Tokens,
+};
 use crate::{
     clock::Clock,
     event::{BlobId, Event, Record, RunId, RunStarted},
@@ -188,6 +194,8 @@ pub struct RunOptions {
     pub unconfined: bool,
     /// Whether a run goes on although what it was pinned to has changed.
     pub accept_changes: bool,
+    /// Whether everything is done anew, whatever results of earlier runs there are.
+    pub no_cache: bool,
 }
 
 /// A run ready to go on. The lease is held as long as this lives.
@@ -339,6 +347,7 @@ impl Project {
         let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
         let begun = journal.append(vec![Event::RunStarted(started)])?;
         let services = self.services(&run, (&dir, secrets), models, options)?;
+        services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
     }
 
@@ -418,6 +427,8 @@ impl Project {
             clock: options.clock,
             repo,
             workspaces,
+            artefacts: Artefacts::below(dir.path().join("artifacts")),
+            cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
             env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),

@@ -193,6 +193,26 @@ pub enum Event {
         /// Paths that differ from the base, sorted.
         paths: Vec<String>,
     },
+    /// A recorded result of an earlier run stands for a node's work.
+    CacheHit {
+        /// The node.
+        node: NodeId,
+        /// What it was found by: the hash of all that makes the result.
+        key: String,
+        /// The run that did the work.
+        run: RunId,
+    },
+    /// A node's output is kept among the run's artefacts; its file is written after this record.
+    ArtefactKept {
+        /// The node.
+        node: NodeId,
+        /// The file's name below `artifacts`.
+        name: String,
+        /// Its content.
+        content: BlobId,
+        /// How many bytes it has.
+        bytes: u64,
+    },
     /// A step of a merge.
     MergeAdvanced {
         /// The merge step's node.
@@ -523,6 +543,8 @@ impl Event {
             | Event::Compacted { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
+            | Event::CacheHit { node, .. }
+            | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }
             | Event::SelectAdvanced { node, .. }
             | Event::WorkDelivered { node, .. }
@@ -563,6 +585,8 @@ impl Event {
             | Event::Compacted { .. }
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
+            | Event::CacheHit { .. }
+            | Event::ArtefactKept { .. }
             | Event::MergeAdvanced { .. }
             | Event::SelectAdvanced { .. }
             | Event::WorkDelivered { .. }

@@ -207,6 +207,11 @@ impl Repository {
         Ok(TreeId(self.git(["write-tree"]).index(&index).text()?))
     }
 
+    /// Returns the files, links and gitlinks of a commit by path, as text, in git's order.
+    pub fn files(&self, commit: &CommitId) -> Result<Vec<(String, Blob)>, GitError> {
+        Ok(self.entries(&self.tree_of(commit)?)?.into_iter().map(|(file, blob)| (path::quote(&file), blob)).collect())
+    }
+
     /// Returns the files, links and gitlinks of a tree, in git's order.
     pub(super) fn entries(&self, tree: &TreeId) -> Result<Vec<(Vec<u8>, Blob)>, GitError> {
         let listed = self.git(["ls-tree", "-r", "-z", "--full-tree"]).arg(&tree.0).bytes()?;

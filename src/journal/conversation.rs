@@ -241,6 +241,8 @@ impl Conversation {
             | Event::WorkspaceMade { .. }
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
+            | Event::CacheHit { .. }
+            | Event::ArtefactKept { .. }
             | Event::MergeAdvanced { .. }
             | Event::Told { .. }
             | Event::SelectAdvanced { .. }

@@ -69,7 +69,7 @@ impl RunState {
                 }
             }
             Event::RunFinished { outcome } => self.finished = Some(outcome.clone()),
-            Event::VerifyRan { .. } => {}
+            Event::VerifyRan { .. } | Event::CacheHit { .. } | Event::ArtefactKept { .. } => {}
         }
     }
 

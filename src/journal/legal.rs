@@ -18,6 +18,8 @@ impl RunState {
             Event::WorkspaceMade { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
+            | Event::CacheHit { node, .. }
+            | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }
             | Event::HookRan { node, .. }
             | Event::QuestionAsked { node, .. } => no(self.is_active(node), "the node is not running"),

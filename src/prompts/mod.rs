@@ -9,6 +9,7 @@
 //! ([`check_shell`]) no value gets in but quoted by `sh` or marked `raw` by the author.
 mod engine;
 mod filters;
+mod fit;
 mod lexer;
 mod outline;
 mod reader;
@@ -17,6 +18,7 @@ mod scope;
 mod shell;
 
 pub use engine::{condition, evaluate, evaluate_all, render};
+pub use fit::{Fitted, Whole, fit};
 pub use scope::Scope;
 
 use crate::source::nearest;

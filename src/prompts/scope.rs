@@ -36,6 +36,11 @@ impl Scope {
         }
     }
 
+    /// Returns a value.
+    pub(super) fn get(&self, name: &str) -> Option<Value> {
+        serde_json::to_value(self.context.get(name)?).ok()
+    }
+
     /// Says which part of a chain is undefined, as far as that can be seen without evaluating.
     pub(super) fn explain(&self, text: &str, chain: &Chain) -> TemplateError {
         let whole = &text[chain.span.clone()];

@@ -138,7 +138,14 @@ impl Drive<'_> {
     }
 
     fn options(&self) -> RunOptions {
-        RunOptions { asker: Arc::new(NobodyIsThere), sink: Arc::new(Silent), clock: self.clock.clone(), unconfined: false, accept_changes: false }
+        RunOptions {
+            asker: Arc::new(NobodyIsThere),
+            sink: Arc::new(Silent),
+            clock: self.clock.clone(),
+            unconfined: false,
+            accept_changes: false,
+            no_cache: false,
+        }
     }
 
     fn carry_out(&self, prepared: Prepared, mut stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests fail by panicking, start processes and read the environment")]
 mod access;
 mod architecture;
+mod artefacts;
 mod ask;
+mod cache;
 mod commands;
 mod config;
 mod demo;

@@ -1,7 +1,7 @@
 //! One node's records, one entry for what a person takes for one thing: a turn with its calls, their results and what
 //! hooks said of them.
 use crate::{
-    event::{CommitId, Delivery, Event, Failure, MergeProgress, NodeId, Outcome, Record, SelectProgress, Why},
+    event::{CommitId, Delivery, Event, Failure, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, Why},
     message::{Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -9,25 +9,75 @@ use serde_json::Value;
 /// What happened to a node.
 #[derive(Debug)]
 pub(in crate::cli) enum Entry<'a> {
-    Began { attempt: u32 },
-    Condition { holds: bool },
-    Round { round: u32, base: &'a CommitId },
-    Workspace { base: &'a CommitId, isolation: &'a str, path: &'a str },
-    Briefed { agent: &'a str, models: &'a [String], tools: Vec<&'a str>, message: &'a Message },
+    Began {
+        attempt: u32,
+    },
+    Condition {
+        holds: bool,
+    },
+    Round {
+        round: u32,
+        base: &'a CommitId,
+    },
+    Workspace {
+        base: &'a CommitId,
+        isolation: &'a str,
+        path: &'a str,
+    },
+    Briefed {
+        agent: &'a str,
+        models: &'a [String],
+        tools: Vec<&'a str>,
+        message: &'a Message,
+    },
     Turn(Turn<'a>),
-    Told { why: Why, message: &'a Message },
+    Told {
+        why: Why,
+        message: &'a Message,
+    },
     Hook(HookSaid<'a>),
-    Verified { passed: bool, tail: &'a str },
-    Compacted { before: u64, after: u64, strategy: &'a str },
-    Captured { commit: &'a CommitId, paths: &'a [String] },
+    Verified {
+        passed: bool,
+        tail: &'a str,
+    },
+    Compacted {
+        before: u64,
+        after: u64,
+        strategy: &'a str,
+    },
+    Captured {
+        commit: &'a CommitId,
+        paths: &'a [String],
+    },
+    /// The result of an earlier run stands for the work.
+    Cached {
+        run: &'a RunId,
+    },
+    /// Its output was kept as a file.
+    Kept {
+        name: &'a str,
+    },
     Merged(&'a MergeProgress),
     Selected(&'a SelectProgress),
     Delivered(&'a Delivery),
-    Asked { question: &'a str },
-    Answered { allowed: bool, by: &'a str, note: Option<&'a str> },
-    Retry { failure: &'a Failure },
-    Woken { reasons: &'a [String] },
-    Rested { text: &'a str, failure: Option<&'a Failure> },
+    Asked {
+        question: &'a str,
+    },
+    Answered {
+        allowed: bool,
+        by: &'a str,
+        note: Option<&'a str>,
+    },
+    Retry {
+        failure: &'a Failure,
+    },
+    Woken {
+        reasons: &'a [String],
+    },
+    Rested {
+        text: &'a str,
+        failure: Option<&'a Failure>,
+    },
     Ended(&'a Outcome),
 }
 
@@ -132,6 +182,8 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::VerifyRan { passed, tail, .. } => Entry::Verified { passed: *passed, tail },
         Event::Compacted { before, after, strategy, .. } => Entry::Compacted { before: *before, after: *after, strategy },
         Event::WorkCaptured { commit, paths, .. } => Entry::Captured { commit, paths },
+        Event::CacheHit { run, .. } => Entry::Cached { run },
+        Event::ArtefactKept { name, .. } => Entry::Kept { name },
         Event::MergeAdvanced { progress, .. } => Entry::Merged(progress),
         Event::SelectAdvanced { progress, .. } => Entry::Selected(progress),
         Event::WorkDelivered { delivery, .. } => Entry::Delivered(delivery),

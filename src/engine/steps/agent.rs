@@ -1,6 +1,6 @@
 //! An agent's session as a step: worktree, conversation, schema, checks, the engine's commit.
 use super::{
-    Task, Workplace,
+    Task, Workplace, artefact,
     command::Checked,
     place::{self, Author},
     session::{Opening, system, workspace},
@@ -20,7 +20,7 @@ const MISFITS_MAX: u32 = 3;
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
     let spec = with_choices(task, spec)?;
     let place = place::make(task, step).await?;
-    let brief = brief(task, step, &spec, prompt, &place)?;
+    let brief = brief(task, step, &spec, prompt, &place).await?;
     let spent = task.state.conversation.spent();
     let (equipment, session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
@@ -98,13 +98,17 @@ fn with_choices(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, T
 
 /// Freezes what the agent is told. Everything that differs between items stands in the first message, so that tools and
 /// system text are the same bytes for all of them.
-fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str, place: &Workplace) -> Result<Brief, Trouble> {
-    let message = format!("{}{}", workspace(&task.services, &task.node, place), task.render("prompt", prompt)?);
+async fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str, place: &Workplace) -> Result<Brief, Trouble> {
+    let system = system(&task.services, &task.plan, agent, step.output_schema.as_deref());
+    let tools = task.services.toolbox.specs(&agent.tools);
+    let fixed = system.len() + tools.iter().map(|tool| tool.description.len() + tool.input_schema.to_string().len()).sum::<usize>();
+    let prompt = artefact::fitted(task, agent, prompt, fixed).await?;
+    let message = format!("{}{prompt}", workspace(&task.services, &task.node, place));
     Ok(Brief {
         agent: agent.name.clone(),
         models: agent.model.choices.clone(),
-        system: system(&task.services, &task.plan, agent, step.output_schema.as_deref()),
-        tools: task.services.toolbox.specs(&agent.tools),
+        system,
+        tools,
         output_schema: step.output_schema.as_deref().cloned(),
         message: Message::user(&message),
     })

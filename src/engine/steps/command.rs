@@ -46,7 +46,9 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         };
         return Err(Failure { output: value, ..Failure::new(FailureKind::Command, message) }.into());
     }
-    value["output"] = parsed(step.parse, &text)?;
+    // What is parsed, or kept as a file, is the whole.
+    let whole = output.stdout.whole.as_deref().filter(|_| step.parse.is_some() || step.file.is_some());
+    value["output"] = parsed(step.parse, &whole.map_or(text, |whole| String::from_utf8_lossy(whole).into_owned()))?;
     let commit = match &place.worktree {
         Some(worktree) if step.writes => match place::capture(task, worktree, &place, Author::default()).await? {
             Ok(captured) => place::record_work(task, captured).await?,

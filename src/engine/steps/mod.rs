@@ -4,6 +4,8 @@
 //! and ends as an [`End`]; it never sees the state itself.
 mod agent;
 mod approve;
+mod artefact;
+mod cache;
 mod command;
 mod merge;
 mod place;
@@ -23,8 +25,10 @@ use crate::{
     prompts::Scope,
     trace,
 };
+pub(super) use cache::Store as CacheStore;
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
 use serde_json::Value;
+pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
 pub(super) use session::{Opening, Sessions, system};
@@ -115,6 +119,20 @@ pub(super) async fn run(task: Task) -> End {
 }
 
 async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
+    let looked_up = cache::look_up(task, step).await?;
+    let success = match looked_up {
+        cache::LookedUp::Hit(success) => success,
+        cache::LookedUp::Miss(key) => {
+            let success = by_kind(task, step).await?;
+            cache::keep(task, key, &success).await;
+            success
+        }
+    };
+    artefact::keep(task, step, &success).await?;
+    Ok(success)
+}
+
+async fn by_kind(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
     match &step.work {
         Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
         Work::Run { command } => command::run(task, step, &command.value).await,

@@ -135,7 +135,7 @@ pub(super) async fn start(task: &Task, isolation: &str) -> Result<CommitId, Trou
 }
 
 /// Returns the one commit that a step starts from: the joined result of what it needs.
-async fn base(task: &Task) -> Result<CommitId, Trouble> {
+pub(super) async fn base(task: &Task) -> Result<CommitId, Trouble> {
     let (repo, base, tips) = (task.services.repo.clone(), task.base.clone(), task.tips.clone());
     blocking(FailureKind::Merge, move || merge::join(&repo, &base, &tips).map_err(|error| format!("join the results this step starts from: {error}"))).await
 }
@@ -195,7 +195,7 @@ pub(super) fn environment(task: &Task, step: &PlannedStep) -> Result<BTreeMap<St
     Ok(env)
 }
 
-fn scope(task: &Task, step: &PlannedStep) -> Result<Option<Vec<String>>, Trouble> {
+pub(super) fn scope(task: &Task, step: &PlannedStep) -> Result<Option<Vec<String>>, Trouble> {
     let wrong = |why: String| Trouble::Failed(Failure::new(FailureKind::Template, format!("`scope`: {why}")));
     match step.scope.as_ref().map(|scope| &scope.value) {
         None => Ok(None),
@@ -248,7 +248,7 @@ fn holding(secrets: &Secrets, root: &Path, paths: &[String]) -> Option<String> {
 }
 
 /// The same work gives the same commit: dated by the beginning of the attempt.
-fn meta(task: &Task, author: Author<'_>) -> CommitMeta {
+pub(super) fn meta(task: &Task, author: Author<'_>) -> CommitMeta {
     let asked = || author.brief.and_then(|brief| asked(&brief.message.text()));
     let title = task.state.item.as_ref().and_then(Item::title).map(str::to_owned).or_else(asked).unwrap_or_else(|| format!("Work of {}", task.node));
     let step = task.plan.step(&task.node.step);

@@ -34,6 +34,31 @@ use tokio_util::sync::CancellationToken;
 /// Characters of the skill list in a system text.
 const SKILLS_CHARS: usize = 16_000;
 
+/// The files that a run keeps of its outputs, and whose each is.
+pub struct Artefacts {
+    /// Where they stand.
+    pub(crate) folder: PathBuf,
+    owners: std::sync::Mutex<HashMap<String, NodeId>>,
+}
+
+impl Artefacts {
+    /// Uses a folder; it is made with the first file.
+    pub(crate) fn below(folder: PathBuf) -> Artefacts {
+        Artefacts { folder, owners: std::sync::Mutex::default() }
+    }
+
+    /// Gives a name to a node; the rounds of a loop follow each other in one file.
+    pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<(), Failure> {
+        let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let owner = owners.entry(name.to_owned()).or_insert_with(|| node.clone());
+        if (&owner.step, &owner.item) == (&node.step, &node.item) {
+            return Ok(());
+        }
+        let message = format!("`output.file` is `{name}`, which is that of {owner}");
+        Err(Failure::new(FailureKind::Template, message).hint("give each its own name, with `{{ }}` in it where items differ"))
+    }
+}
+
 /// What the steps of a run share.
 pub struct Services {
     /// Who answers.
@@ -62,6 +87,10 @@ pub struct Services {
     pub workspaces: Workspaces,
     /// Where whole outputs go.
     pub blobs: Arc<Blobs>,
+    /// Where outputs are kept as files.
+    pub artefacts: Artefacts,
+    /// The results of earlier runs.
+    pub(crate) cache: super::CacheStore,
     /// What starts processes.
     pub sandbox: Sandbox,
     /// The environment of commands, clean of keys.
@@ -118,7 +147,8 @@ impl Services {
         let Whose { node, run, cancel, pulse } = whose;
         let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
         let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
-        let reads = spec.skills.iter().filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok()).collect();
+        let kept = self.artefacts.folder.join("inputs").canonicalize();
+        let reads = spec.skills.iter().filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok()).chain(kept).collect();
         // Rules may name the workspace or the main checkout; a denied path stays denied in both.
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));

@@ -34,7 +34,7 @@ impl Asker for Nobody {
 }
 
 fn options() -> RunOptions {
-    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: true, accept_changes: false }
+    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: true, accept_changes: false, no_cache: false }
 }
 
 impl Drive {

@@ -134,7 +134,7 @@ fn assert_refused_as_over(bench: &Bench, run: &RunId) {
 }
 
 fn options() -> RunOptions {
-    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: false, accept_changes: false }
+    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: false, accept_changes: false, no_cache: false }
 }
 
 fn prepare(bench: &Bench) -> (Project, Models, Arc<Plan>) {

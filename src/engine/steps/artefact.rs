@@ -1,0 +1,102 @@
+//! Outputs that are kept as files: `artifacts/NAME` in the run's folder, never in a checkout.
+//!
+//! The content is put among the run's blobs, then recorded, then written under its name in one piece. A process that dies
+//! in between does the last step of the work again when it is resumed, and this with it.
+use super::Task;
+use crate::{
+    agent::{Trouble, blocking},
+    event::{BlobId, Event, Failure, FailureKind, NodeId, Success},
+    plan::{AgentSpec, PlannedStep, Work},
+    prompts,
+};
+use serde_json::Value;
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Component, Path, PathBuf},
+};
+
+/// The share of a model's window that a first message may take, in percent.
+const PROMPT_PERCENT: u64 = 40;
+/// What a token is counted as, in bytes; as estimates of conversations do.
+const TOKEN_BYTES: usize = 3;
+/// However small a window is, a prompt of this length is sent.
+const PROMPT_BYTES_MIN: usize = 4096;
+/// The longest name of one file or folder, in bytes.
+const NAME_BYTES_MAX: usize = 120;
+
+/// Keeps the output of a node that has succeeded, where its step says so.
+pub(super) async fn keep(task: &Task, step: &PlannedStep, success: &Success) -> Result<(), Trouble> {
+    let Some(file) = &step.file else { return Ok(()) };
+    let name = named(step, &task.node, &file.value, &task.render("output.file", &file.value)?)?;
+    task.services.artefacts.claim(&name, &task.node)?;
+    let content = task.services.secrets.text(&text_of(step, &success.output)).into_owned().into_bytes();
+    let (blobs, bytes, kept) = (task.services.blobs.clone(), content.len() as u64, content.clone());
+    let content_id = blocking(FailureKind::Environment, move || blobs.put(&kept)).await?;
+    task.record(Event::ArtefactKept { node: task.node.clone(), name: name.clone(), content: content_id, bytes }).await?;
+    let path = task.services.artefacts.folder.join(&name);
+    blocking(FailureKind::Environment, move || write(&path, &content).map_err(|error| format!("write the artefact {}: {error}", path.display()))).await
+}
+
+/// Returns the output as a file holds it: text as it is, everything else as JSON.
+fn text_of(step: &PlannedStep, output: &Value) -> String {
+    let value = if matches!(step.work, Work::Run { .. }) { &output["output"] } else { output };
+    match value {
+        Value::String(text) => text.clone(),
+        other => format!("{other:#}\n"),
+    }
+}
+
+/// Returns the name of a node's file: an item's own where all items would have the same.
+fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> Result<String, Failure> {
+    let wrong = |why: &str| Failure::new(FailureKind::Template, format!("`output.file` is `{rendered}`, which {why}"));
+    let parts: Vec<Component<'_>> = Path::new(rendered).components().collect();
+    if parts.is_empty() || !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(wrong("is no name of a file below the run's `artifacts`"));
+    }
+    if rendered.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.len() > NAME_BYTES_MAX || part.chars().any(char::is_control)) {
+        return Err(wrong("has a part that is empty, hidden or too long"));
+    }
+    if !step.is_fan() || node.item.is_none() || template.contains("{{") {
+        return Ok(rendered.to_owned());
+    }
+    let (folder, file) = rendered.rsplit_once('/').map_or(("", rendered), |(folder, file)| (folder, file));
+    let slug = NodeId { within: Vec::new(), ..node.clone() }.slug();
+    let slug = slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug);
+    let file = match file.rsplit_once('.') {
+        Some((stem, extension)) => format!("{stem}.{slug}.{extension}"),
+        None => format!("{file}.{slug}"),
+    };
+    Ok(if folder.is_empty() { file } else { format!("{folder}/{file}") })
+}
+
+/// Renders an agent's prompt so that it leaves room for its work; the whole of what is cut is written beside the
+/// artefacts, where the agent can read it.
+pub(super) async fn fitted(task: &Task, agent: &AgentSpec, template: &str, fixed: usize) -> Result<String, Trouble> {
+    let models = agent.model.choices.iter();
+    let window = models.map(|model| task.services.model.window(model)).min().unwrap_or_default();
+    let tokens = window * PROMPT_PERCENT / 100;
+    let room = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES).saturating_sub(fixed).max(PROMPT_BYTES_MIN);
+    let folder = task.services.artefacts.folder.join("inputs");
+    let path = |name: &str| folder.join(format!("{}.txt", BlobId::of(format!("{} {name}", task.node).as_bytes()).0.split_at(16).0));
+    let fitted = prompts::fit(template, &task.scope, room, &|name| format!("artefact {}", path(name).display()));
+    let fitted = fitted.map_err(|error| Failure::new(FailureKind::Template, format!("`prompt`: {error}")))?;
+    let files: Vec<(PathBuf, String)> =
+        fitted.cut.into_iter().map(|whole| (path(&whole.name), task.services.secrets.text(&whole.content).into_owned())).collect();
+    blocking(FailureKind::Environment, move || {
+        let written = files.iter().try_for_each(|(path, content)| write(path, content.as_bytes()));
+        written.map_err(|error| format!("write what does not fit into the prompt: {error}"))
+    })
+    .await?;
+    Ok(fitted.text)
+}
+
+/// Writes a file so that it is there whole or not at all.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Outputs that a run keeps as files.
+use crate::fixture::{Bench, outcome, results};
+use spinney::event::Event;
+use std::fs;
+
+const WORKFLOW: &str = r#"
+version: 1
+name: kept
+agents: { writer: { system: "You report." } }
+schemas: { report: { type: object, required: [n], properties: { n: { type: integer } } } }
+steps:
+  report: { agent: writer, prompt: go, output: { schema: report, file: report.json } }
+  log: { run: "seq 1 30000", output: { file: logs/all.txt } }
+  each: { for_each: { items: ["a", "b c"], as: it }, run: "echo {{ it | sh }}", output: { file: each.txt } }
+  named: { for_each: { items: ["x", "y"], as: it }, run: "echo {{ it | sh }}", output: { file: "named-{{ it }}.txt" } }
+"#;
+
+const SCRIPT: &str = "conversations: [{ agent: writer, turns: [{ say: '{\"n\": 1}' }] }]";
+
+#[test]
+fn outputs_are_kept_whole_one_a_node_and_listed() {
+    let bench = Bench::new().file("a", "a").file(".gitignore", ".spinney/\n").commit("begin").workflow("kept", WORKFLOW);
+    bench.run("kept", SCRIPT, &[]).0.code(0);
+    let run = bench.newest().0;
+    let folder = bench.repo().join(".spinney/state/runs").join(&run).join("artifacts");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(read("report.json"), "{\n  \"n\": 1\n}\n");
+    let log = read("logs/all.txt");
+    assert!(log.starts_with("1\n2\n") && log.ends_with("\n30000") && log.lines().count() == 30_000, "{} lines", log.lines().count());
+    assert_eq!((read("each.a.txt"), read("named-x.txt"), read("named-y.txt")), ("a".to_owned(), "x".to_owned(), "y".to_owned()));
+    assert_eq!(fs::read_dir(&folder).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("each.")).count(), 2);
+    let listed = bench.spinney(&["show", &run, "--artifacts"]).code(0).out;
+    assert!(listed.contains("report.json  13 bytes, of report\n") && listed.contains(&folder.join("named-x.txt").display().to_string()), "{listed}");
+    assert_eq!(bench.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_name_is_never_a_way_out_nor_anothers() {
+    for (name, why) in [("../out", "is no name of a file"), ("/tmp/out", "is no name of a file"), (".hidden", "hidden"), ("", "is no name of a file")] {
+        let workflow = format!(
+            "version: 1\nname: bad\ninputs: {{ name: {{ type: string }} }}\nsteps: {{ a: {{ run: \"true\", output: {{ file: \"{{{{ inputs.name }}}}\" }} }} }}\n"
+        );
+        let bench = Bench::new().file("a", "a").commit("begin").workflow("bad", &workflow);
+        let (said, records) = bench.run("bad", "conversations: []", &["--input", &format!("name={name}")]);
+        said.code(1);
+        let message = outcome(&records, "a")["failed"]["message"].to_string();
+        assert!(message.contains(why), "{message}");
+    }
+    let both = "version: 1\nname: both\nsteps:\n  a: { run: \"true\", output: { file: x } }\n  b: { run: \"true\", output: { file: x }, needs: [a] }\n";
+    let bench = Bench::new().file("a", "a").commit("begin").workflow("both", both);
+    let (said, records) = bench.run("both", "conversations: []", &[]);
+    said.code(1);
+    assert!(outcome(&records, "b")["failed"]["message"].as_str().unwrap().contains("`output.file` is `x`, which is that of a"));
+}
+
+#[test]
+fn two_hundred_long_results_fit_into_a_prompt_and_the_whole_of_each_can_be_read() {
+    let workflow = r###"
+version: 1
+name: many
+defaults: { max_parallel: 8 }
+agents: { judge: { system: "You judge." } }
+steps:
+  many:
+    for_each: { items: "{{ range(end=200) }}", as: n }
+    run: "head -c 50000 /dev/zero | tr '\\0' x; echo end-{{ n | sh }}"
+    workspace: none
+  judge:
+    agent: judge
+    needs: [many]
+    prompt: "Judge:\n{% for r in steps.many.results %}## {{ r.key }}\n{{ r.output.stdout }}\n{% endfor %}That is all."
+"###;
+    let script = r#"
+window: 200000
+conversations:
+  - agent: judge
+    told: "the rest of result many/150: artefact (?<path>[^\\]]+)\\]"
+    turns: [{ calls: [{ tool: Read, input: { file_path: "${path}" } }] }, { say: "judged" }]
+"#;
+    let bench = Bench::new().file("a", "a").commit("begin").workflow("many", workflow);
+    let (said, records) = bench.run("many", script, &[]);
+    said.code(0);
+    let told = records.iter().find_map(|record| if let Event::AgentBriefed { brief, .. } = &record.event { Some(brief.message.text()) } else { None }).unwrap();
+    assert!((150_000..260_000).contains(&told.len()), "{}", told.len());
+    assert_eq!(told.matches("## ").count(), 200);
+    assert!(told.contains("## 0\nxxx") && told.contains("## 199\nxxx") && told.trim_end().ends_with("That is all."));
+    let (tool, is_error, text) = results(&records, "judge")[0];
+    assert!(tool == "Read" && !is_error && text.contains("xxxx"), "{text}");
+}

@@ -1,0 +1,107 @@
+//! Results of earlier runs that stand for work: when they do, when they do not, and what that costs.
+use crate::fixture::{Bench, outcome};
+use spinney::event::{Event, Record};
+use std::fs;
+
+const WORKFLOW: &str = r#"
+version: 1
+name: cached
+inputs: { word: { type: string, default: one } }
+agents:
+  coder: { system: "You code.", access: write }
+  reader: { system: "You read." }
+steps:
+  work:
+    agent: coder
+    prompt: "Write it."
+    scope: [made.txt]
+    cache: { key: ["{{ inputs.word }}"], inputs: ["src/**"] }
+  count: { run: "date +%N; cat src/*", cache: { key: ["{{ inputs.word }}"], inputs: [src] } }
+  read: { agent: reader, prompt: "Read {{ steps.count.exit_code }}.", needs: [count], cache: { key: [reader] } }
+outputs: { said: "{{ steps.read.output }}", count: "{{ steps.count.stdout }}" }
+"#;
+
+const SCRIPT: &str = r#"
+conversations:
+  - agent: coder
+    turns: [{ calls: [{ tool: Write, input: { file_path: made.txt, content: "made\n" } }] }, { say: "made" }]
+  - agent: reader
+    turns: [{ say: "read" }]
+"#;
+
+fn bench() -> Bench {
+    Bench::new().file("src/a.txt", "a\n").file("other.txt", "o\n").file(".gitignore", ".spinney/\n").commit("begin").workflow("cached", WORKFLOW)
+}
+
+fn hits(records: &[Record]) -> Vec<String> {
+    let mut hits: Vec<String> =
+        records.iter().filter_map(|record| if let Event::CacheHit { node, .. } = &record.event { Some(node.to_string()) } else { None }).collect();
+    hits.sort();
+    hits
+}
+
+fn replies(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record.event, Event::ModelReplied { .. })).count()
+}
+
+fn commit(records: &[Record], node: &str) -> String {
+    outcome(records, node)["succeeded"]["commit"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_same_work_is_not_done_twice_and_other_work_is() {
+    let bench = bench();
+    let run = |more: &[&str]| {
+        let (said, records) = bench.run("cached", SCRIPT, more);
+        said.code(0);
+        records
+    };
+    let first = run(&[]);
+    assert_eq!((hits(&first), replies(&first)), (vec![], 3));
+    let second = run(&[]);
+    assert_eq!((hits(&second), replies(&second)), (["count", "read", "work"].map(str::to_owned).to_vec(), 0));
+    assert_eq!(outcome(&second, "run")["succeeded"]["output"], outcome(&first, "run")["succeeded"]["output"]);
+    assert_eq!(bench.git(&["show", &format!("{}:made.txt", commit(&second, "work"))]), "made\n");
+    assert_ne!(commit(&second, "work"), commit(&first, "work"), "the commit is this run's own");
+    // A key that differs, and a flag.
+    assert_eq!(hits(&run(&["--input", "word=two"])), ["read"]);
+    assert_eq!((hits(&run(&["--no-cache"])), replies(&run(&["--no-cache"]))), (vec![], 3));
+    // A file that nobody named may change, and the change lands on what there is now; a file that is an input may not.
+    fs::write(bench.repo().join("other.txt"), "other\n").unwrap();
+    bench.git(&["commit", "-qam", "other"]);
+    let moved = run(&[]);
+    assert_eq!(hits(&moved), ["count", "read", "work"]);
+    assert_eq!(bench.git(&["show", &format!("{}:other.txt", commit(&moved, "work"))]), "other\n");
+    fs::write(bench.repo().join("src/a.txt"), "b\n").unwrap();
+    bench.git(&["commit", "-qam", "input"]);
+    assert_eq!(hits(&run(&[])), ["read"]);
+    bench.git(&["revert", "--no-edit", "HEAD"]);
+    // A path that the change touched has another content now.
+    fs::write(bench.repo().join("made.txt"), "by hand\n").unwrap();
+    bench.git(&["add", "made.txt"]);
+    bench.git(&["commit", "-qm", "made"]);
+    assert_eq!(hits(&run(&[])), ["count", "read"]);
+}
+
+#[test]
+fn a_damaged_entry_is_a_miss_and_a_failure_is_never_kept() {
+    let bench = bench();
+    bench.run("cached", SCRIPT, &[]).0.code(0);
+    for entry in fs::read_dir(bench.repo().join(".spinney/state/cache")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("output", "outpux")).unwrap();
+    }
+    let (said, records) = bench.run("cached", SCRIPT, &[]);
+    said.code(0);
+    assert_eq!(hits(&records), Vec::<String>::new());
+    assert_eq!(hits(&bench.run("cached", SCRIPT, &[]).1).len(), 3, "and is mended by the work that was done anew");
+
+    let failing = "version: 1\nname: failing\nsteps: { a: { run: \"false\", cache: { key: [x] } } }\n";
+    let bench = bench.workflow("failing", failing);
+    for _ in 0..2 {
+        let (said, records) = bench.run("failing", "conversations: []", &[]);
+        said.code(1);
+        assert_eq!(hits(&records), Vec::<String>::new());
+    }
+}
