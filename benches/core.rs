@@ -6,14 +6,14 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use serde_json::json;
 use spinney::{
     clock::Timestamp,
-    engine::{Command, Live, decide},
+    engine::{Command, Live, decide, simulate},
     event::{Brief, CommitId, Event, Item, NodeId, Outcome, Record, Recovery, RunId, RunStarted, StepId, Success},
     journal::{RunState, SqliteStore, Store as _},
     llm::script,
     message::{Message, Reply, ToolResult},
     plan::{Catalog, Plan},
     source::Source,
-    workflow::Workflow,
+    workflow::{Stub, Workflow},
 };
 use std::{
     fmt::Write as _,
@@ -27,9 +27,41 @@ use std::{
 const LOG: usize = 100_000;
 /// Agents in it.
 const AGENTS: usize = 128;
+/// Chains of steps beside each other.
+const WIDE: usize = 100;
+/// Tasks under way at the same time, as many as in a run that says nothing.
+const PLACES: usize = 8;
 
-criterion_group!(benches, deciding, folding, appending);
+criterion_group!(benches, compiling, deciding, folding, appending, scheduling);
 criterion_main!(benches);
+
+fn compiling(c: &mut Criterion) {
+    let mut group = c.benchmark_group("compile");
+    group.sample_size(20);
+    for size in [100, 1_000, 10_000] {
+        let chain = |before: &str| {
+            (1..size).fold(format!("{before}s0: {{ run: \"true\" }}\n"), |mut yaml, n| {
+                let _ = writeln!(yaml, "{before}s{n}: {{ needs: [s{}], run: \"echo {{{{ steps.s{}.stdout | sh }}}}\" }}", n - 1, n / 2);
+                yaml
+            })
+        };
+        let items: Vec<String> = (0..size).map(|n| n.to_string()).collect();
+        let shapes = [
+            ("chain", chain("  ")),
+            ("body", format!("  a:\n    loop: {{ until: \"true\", max: 2 }}\n    steps:\n{}", chain("      "))),
+            ("items", format!("  a: {{ for_each: {{ items: [{}], as: n }}, run: \"echo {{{{ n | sh }}}}\" }}\n", items.join(", "))),
+        ];
+        group.throughput(Throughput::Elements(size as u64));
+        for (shape, steps) in shapes {
+            let text = format!("version: 1\nname: bench\nsteps:\n{steps}");
+            let source = Arc::new(Source { name: "bench.yaml".to_owned(), text });
+            let workflow = Workflow::load(&source).expect("the workflow is well formed");
+            let catalog = Catalog::default();
+            group.bench_function(BenchmarkId::new(shape, size), |b| b.iter(|| Plan::compile(black_box(&workflow), &catalog).expect("it is right")));
+        }
+    }
+    group.finish();
+}
 
 fn deciding(c: &mut Criterion) {
     let mut group = c.benchmark_group("decide");
@@ -61,6 +93,67 @@ fn folding(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("of a start among items", size), |b| b.iter(|| state.check(black_box(record.seq), black_box(&record.event))));
     }
     group.finish();
+}
+
+/// Steps that do nothing, through the real loop on a store that keeps nothing; beside it the least that runs as many tasks in
+/// the order of a graph. `file` is what comes before: the reading and judging of the workflow.
+fn scheduling(c: &mut Criterion) {
+    let mut group = c.benchmark_group("schedule");
+    group.sample_size(10);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime can be made");
+    for size in [100, 1_000, 10_000] {
+        let yaml = beside(size);
+        let plan = compile(&yaml);
+        group.throughput(Throughput::Elements(size as u64));
+        let run = || runtime.block_on(simulate(plan.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
+        assert_eq!(run().legs.len(), size);
+        group.bench_function(BenchmarkId::new("steps", size), |b| b.iter(run));
+        group.bench_function(BenchmarkId::new("floor, petgraph and JoinSet", size), |b| b.iter(|| runtime.block_on(bare(size))));
+        group.bench_function(BenchmarkId::new("file", size), |b| b.iter(|| compile(&yaml)));
+        let list: Vec<String> = (0..size).map(|n| n.to_string()).collect();
+        let items = compile(&format!("version: 1\nname: many\nsteps:\n  work: {{ for_each: {{ items: [{}], as: n }}, run: \"true\" }}\n", list.join(", ")));
+        let run = || runtime.block_on(simulate(items.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
+        group.bench_function(BenchmarkId::new("items", size), |b| b.iter(run));
+    }
+    group.finish();
+}
+
+/// Chains beside each other, a hundred wide.
+fn beside(size: usize) -> String {
+    let mut yaml = "version: 1\nname: beside\nsteps:\n".to_owned();
+    for n in 0..size {
+        let needs = if n < WIDE { String::new() } else { format!("needs: [s{}], ", n - WIDE) };
+        let _ = writeln!(yaml, "  s{n}: {{ {needs}run: \"true\" }}");
+    }
+    yaml
+}
+
+/// Runs as many tasks in the same order with nothing around them.
+async fn bare(size: usize) -> usize {
+    let mut graph = petgraph::graph::DiGraph::<usize, ()>::with_capacity(size, size);
+    let nodes: Vec<_> = (0..size).map(|n| graph.add_node(n)).collect();
+    for n in WIDE..size {
+        graph.add_edge(nodes[n - WIDE], nodes[n], ());
+    }
+    let mut unmet: Vec<usize> = graph.node_indices().map(|node| graph.neighbors_directed(node, petgraph::Direction::Incoming).count()).collect();
+    let mut ready: std::collections::VecDeque<_> = graph.node_indices().filter(|node| unmet[node.index()] == 0).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut done = 0;
+    loop {
+        while tasks.len() < PLACES
+            && let Some(node) = ready.pop_front()
+        {
+            tasks.spawn(async move { node });
+        }
+        let Some(ended) = tasks.join_next().await else { return done };
+        done += 1;
+        for next in graph.neighbors(ended.expect("it does nothing")) {
+            unmet[next.index()] -= 1;
+            if unmet[next.index()] == 0 {
+                ready.push_back(next);
+            }
+        }
+    }
 }
 
 fn appending(c: &mut Criterion) {

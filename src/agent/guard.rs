@@ -1,4 +1,5 @@
 //! Limits, asked from beside the loop before each request.
+use super::Trouble;
 use crate::{
     event::{Failure, FailureKind, Limit},
     journal::{Conversation, Spent},
@@ -13,8 +14,8 @@ pub trait Purse: Send + Sync {
     /// Sets a turn and tokens aside for a request.
     ///
     /// # Errors
-    /// The limit that is used up, and whose it is.
-    fn reserve(&self, tokens: u64) -> Result<(), Failure>;
+    /// The limit that is used up, and whose it is; or that a person is asked for more, so that whoever wants it waits.
+    fn reserve(&self, tokens: u64) -> Result<(), Trouble>;
     /// Gives the reservation back and charges what was used, if a reply came.
     fn settle(&self, reserved: u64, reply: Option<&Reply>);
 }

@@ -136,7 +136,7 @@ pub trait Words: Send + Sync {
 }
 
 /// Why a session ended without an end of turn.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Trouble {
     /// It failed.
     Failed(Failure),

@@ -216,7 +216,7 @@ fn items_said(items: &ItemsPreview) -> String {
     match (items.count, &items.expression) {
         (Some(count), None) => {
             let more = if count > items.keys.len() { format!(" and {} more", count - items.keys.len()) } else { String::new() };
-            format!("{count}{most}: {}{more}", items.keys.join(", "))
+            format!("{count}{most}: {}{more}", items.keys.join("; "))
         }
         (Some(count), Some(expression)) => format!("{count}{most}: {expression}"),
         (None, expression) => format!("of {}{most}; how many is known in the run", expression.as_deref().unwrap_or("items")),

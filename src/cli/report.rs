@@ -10,7 +10,7 @@ use super::screen::Tone;
 use crate::{
     clock::Timestamp,
     event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, StepId},
-    journal::{Branch, Conversation, LeaseError, Question, Spent, Workspace},
+    journal::{self, Branch, Conversation, LeaseError, Question, Spent, Workspace},
     message::Reply,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,8 +152,14 @@ impl Report {
 
     /// Returns how many steps have ended, and how many are spoken of. The orchestrator is no step.
     pub(super) fn steps(&self) -> (usize, usize) {
-        let steps: BTreeSet<&StepId> =
-            self.order.iter().map(|id| &id.step).filter(|step| self.orchestrator.as_ref().is_none_or(|orchestrator| orchestrator.step != **step)).collect();
+        let account = journal::account().step;
+        let steps: BTreeSet<&StepId> = self
+            .order
+            .iter()
+            .map(|id| &id.step)
+            .filter(|step| **step != account)
+            .filter(|step| self.orchestrator.as_ref().is_none_or(|orchestrator| orchestrator.step != **step))
+            .collect();
         let ended = steps.iter().filter(|step| self.nodes.get(&NodeId::step(step)).is_some_and(|node| node.outcome.is_some())).count();
         (ended, steps.len())
     }

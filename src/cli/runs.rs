@@ -120,6 +120,10 @@ fn cells(row: &Row, report: &Report, standing: Standing) -> Vec<Cell> {
         Standing::Running(Some(pid)) => format!("running ({pid})"),
         other => other.word().to_owned(),
     };
+    let state = match report.questions().len() {
+        0 => state,
+        asked => format!("{state}, asks {asked}"),
+    };
     vec![
         Cell::new(&row.run.0, Tone::Name),
         Cell::new(began.get(..16).unwrap_or(&began).replace('T', " "), Tone::Dim),
@@ -142,6 +146,7 @@ fn of_json(row: &Row) -> Value {
         "workflow": report.started.as_ref().map(|started| &started.workflow),
         "state": standing.word(),
         "pid": pid,
+        "asks": report.questions().iter().map(|(id, question)| json!({"step": id.to_string(), "question": question.text})).collect::<Value>(),
         "began": report.began.to_string(),
         "last": report.last.to_string(),
         "steps_ended": report.steps().0,

@@ -1,5 +1,5 @@
 //! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
-use super::report::{block, line, plain};
+use super::report::{block, indent, line, plain};
 use crate::{
     event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause},
     git::short_name,
@@ -7,10 +7,13 @@ use crate::{
     llm::Model,
     plan::{AgentSpec, Work},
 };
+use serde_json::Value;
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 /// Columns for the name of a node.
 const NAME_WIDTH: usize = 24;
+/// Characters of an output on one line.
+const OUTPUT_CHARS: usize = 600;
 
 /// Turns records into lines; keeps only what it needs to say a record in one.
 #[derive(Debug, Default)]
@@ -169,6 +172,8 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     if let Some(words) = state.frame(&[]).and_then(|frame| frame.watch.last_words()).filter(|words| !words.trim().is_empty()) {
         let _ = writeln!(text, "\nThe orchestrator's summary\n  {}", block(words.trim()).replace('\n', "\n  "));
     }
+    let output = outcome.and_then(|outcome| outcome.success().map(|success| &success.output).or(outcome.failure().map(|failure| &failure.output)));
+    outputs(&mut text, output);
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
         let name = short_name(&branch.name);
         let _ = writeln!(text, "\nThe result stands on branch {}", paint(color, Tone::Good, name));
@@ -200,6 +205,21 @@ fn agents(text: &mut String, state: &RunState) {
     }
     let all = state.spent();
     let _ = writeln!(text, "  {:width$}  {:<12}  {:>5}  {:>10}  {:>8}  {}", "in all", "", all.turns, all.calls, thousands(all.usage.total()), cost(all));
+}
+
+/// Shows what the run results in: texts as they stand, everything else as JSON on one line.
+fn outputs(text: &mut String, output: Option<&Value>) {
+    let Some(Value::Object(fields)) = output else { return };
+    if !fields.is_empty() {
+        text.push_str("\nOutputs\n");
+    }
+    for (name, value) in fields {
+        let _ = match value {
+            Value::String(said) if said.contains('\n') => writeln!(text, "  {name}:\n{}", indent(&block(said.trim_end()), 4).trim_end_matches('\n')),
+            Value::String(said) => writeln!(text, "  {name}: {}", line(said, OUTPUT_CHARS)),
+            value => writeln!(text, "  {name}: {}", line(&value.to_string(), OUTPUT_CHARS)),
+        };
+    }
 }
 
 fn merge_report(text: &mut String, step: &str, node: &NodeState) {

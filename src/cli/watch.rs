@@ -9,6 +9,7 @@ use crate::{
     journal::{self, Lease, RunDir},
 };
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How often new records are looked for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -18,9 +19,11 @@ pub(super) fn run(args: &args::Watch, context: &mut Context) -> Result<u8, Faile
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failed::new(format!("start: {error}")))?;
     let mut shown = Shown { json: args.json, from: args.from, screen: Screen::new(context.color) };
     let followed = runtime.block_on(async {
+        // Heard from the first record on.
+        let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             records = follow(&dir, records, &mut shown, context) => records.map(Some),
-            _ = tokio::signal::ctrl_c() => Ok(None),
+            _ = interrupt.recv() => Ok(None),
         }
     })?;
     let Some((records, owner)) = followed else {

@@ -49,7 +49,9 @@ impl Close {
         let failure = frames::failure(state, &[]).or_else(|| stopped(state));
         let output = match (&failure, state.frame(&[])) {
             (None, Some(frame)) => frames::outputs(state, &[], frame),
-            (Some(_), _) | (_, None) => Ok(Value::Null),
+            // A run that failed may have come to its outputs all the same: a check at the end, say, that says no.
+            (Some(_), Some(frame)) => Ok(frames::outputs(state, &[], frame).unwrap_or_default()),
+            (_, None) => Ok(Value::Null),
         };
         Close {
             recorder: recorder.clone(),
@@ -68,7 +70,7 @@ impl Close {
     /// A failure of the outputs.
     pub(super) fn result(self) -> Result<Outcome, Failure> {
         match self.failure {
-            Some(failure) => Ok(Outcome::Failed(failure)),
+            Some(failure) => Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure })),
             None => Ok(Outcome::Succeeded(Success { output: self.output?, commit: None })),
         }
     }
@@ -79,7 +81,7 @@ impl Close {
     /// A failure of the end itself.
     pub(super) async fn run(self, services: &Services) -> Result<Outcome, Failure> {
         if let Some(failure) = self.failure {
-            return Ok(Outcome::Failed(failure));
+            return Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure }));
         }
         let joined = join(services, self.run.base.clone(), self.tips.clone()).await?;
         let commit = (joined != self.run.base).then_some(joined);

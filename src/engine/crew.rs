@@ -56,6 +56,9 @@ pub(super) trait Crew: Send + Sync {
     fn wait(&self, waits: Waits) -> Waits {
         waits
     }
+
+    /// Is told that the loop has heard of the end of some work.
+    fn heard_of_an_end(&self) {}
 }
 
 /// The steps themselves.

@@ -184,11 +184,16 @@ fn begin<'a>(
 ) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
+    let held = state.is_held();
     let stops = plan.on_exceed != OnExceed::Finish;
     let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut rest: Box<dyn Iterator<Item = &NodeId>> = Box::new(all);
     while let Some(node) = rest.next() {
         let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
+        // While a person is asked whether more may be spent, what would spend it does not begin.
+        if held && is_agent() {
+            continue;
+        }
         if limited && (stops && !frames::is_of_an_ending(node) || is_agent()) {
             commands.push(Command::Skip { node: node.clone(), cause: SkipCause::RunEnding });
             continue;

@@ -49,7 +49,7 @@ fn is_resting(frame: &FrameState) -> bool {
 
 /// Returns whether a workflow has failed so far, its endings not counted.
 pub(super) fn has_failed(state: &RunState, within: &[Frame]) -> bool {
-    let stopped = within.is_empty() && state.limit().is_some() && state.plan().on_exceed == OnExceed::Stop;
+    let stopped = within.is_empty() && state.limit().is_some() && state.plan().on_exceed != OnExceed::Finish;
     stopped || state.frame(within).is_some_and(|frame| frame.failed)
 }
 

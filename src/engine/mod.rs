@@ -3,6 +3,7 @@
 //! There is one writer and one thread: reports of many workers are appended in one transaction, then acknowledged, shown
 //! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
 //! loop runs a fresh and a resumed run.
+mod ask_person;
 mod carry;
 mod close;
 mod configuration;
@@ -35,4 +36,5 @@ pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use run::{Ended, EngineError, run};
 pub use simulate::{Leg, SimulateError, Simulated, simulate};
 pub use steps::Services;
+pub use stub::{AGENT_TAKES, OTHER_TAKES};
 pub use token::{Claim, Tokens};

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     agent::Words,
     clock::{Clock, Timestamp},
-    event::{Event, NodeId, Record},
-    journal::{Answered, Question, RunState},
+    event::{Event, Form, Limit, NodeId, Record},
+    journal::{Answered, Question, RunState, account},
     plan::{PlannedStep, Work},
     tasks::Tasks,
     trace,
@@ -230,10 +230,28 @@ pub(super) fn deadline(state: &RunState) -> Option<Timestamp> {
 }
 
 /// Answers a question whose time is over.
-fn over(state: &RunState, now: Timestamp) -> Option<Event> {
+pub(super) fn over(state: &RunState, now: Timestamp) -> Option<Event> {
     let late = |question: &Question| question.form.deadline.filter(|deadline| deadline.at <= now);
     let (node, question, deadline) = state.questions().find_map(|(node, question)| Some((node, question, late(question)?)))?;
     Some(answered(node, &question.call, Answered { allowed: deadline.allows, by: "timeout".to_owned(), note: None }))
+}
+
+/// Asks whether the run may use as much again as its limits say; nothing where that was answered by no.
+pub(super) fn more(state: &RunState, limit: Limit) -> Option<Event> {
+    let call = format!("more-{}", state.raises() + 1);
+    if state.account_question(&call).is_some_and(|question| question.answer.is_some()) {
+        return None;
+    }
+    let (limits, spent) = (state.plan().limits, state.spent());
+    let (used, most) = match limit {
+        Limit::Turns => (format!("{} turns", spent.turns), limits.turns.to_string()),
+        Limit::Tokens => (format!("{} tokens", spent.usage.total()), limits.tokens.to_string()),
+        Limit::Money => (format!("${:.2}", spent.usd), format!("${:.2}", limits.usd.unwrap_or_default())),
+        Limit::Time => ("its time".to_owned(), format!("{} seconds", limits.time.as_secs())),
+        Limit::Repeats => return None,
+    };
+    let question = format!("the run's budget is used up ({used} so far): may it use as much again, {most} more?");
+    Some(Event::QuestionAsked { node: account(), call, question, form: Form::default() })
 }
 
 fn answered(node: &NodeId, call: &str, answer: Answered) -> Event {

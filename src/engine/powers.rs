@@ -3,6 +3,7 @@
 //! A power is a tool. Its call is examined against the state of the run, recorded, and visible; nothing else it says
 //! changes anything.
 use super::{
+    ask_person::AskPerson,
     fan,
     purse::RunPurse,
     scope,
@@ -162,7 +163,16 @@ impl Watcher {
         let brief = self.talk.brief().cloned().ok_or_else(bug)?;
         let agent = agent(&self.plan, spec).ok_or_else(bug)?;
         let view = steps::view(services, &self.base).await?;
-        let place = Workplace { worktree: None, root: view, cwd: None, base: Some(self.base.clone()), scope: None, env: services.env.clone(), coming: None };
+        let place = Workplace {
+            worktree: None,
+            root: view,
+            cwd: None,
+            base: Some(self.base.clone()),
+            scope: None,
+            env: services.env.clone(),
+            coming: None,
+            links: Vec::new(),
+        };
         let opening = Opening { node: &self.node, agent, place, spent: self.talk.spent(), cancel: &self.cancel };
         let (mut equipment, session) = self.sessions(services).open(opening)?;
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
@@ -226,7 +236,11 @@ fn name(power: Power) -> &'static str {
 }
 
 fn tools(node: &NodeId, spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
-    spec.may.iter().filter_map(|power| Some(Arc::new(PowerTool::new(*power, node.clone(), desk.clone())?) as Arc<dyn Tool>)).collect()
+    let tool = |power: &Power| match PowerTool::new(*power, node.clone(), desk.clone()) {
+        Some(tool) => Arc::new(tool) as Arc<dyn Tool>,
+        None => Arc::new(AskPerson::new(name(*power))),
+    };
+    spec.may.iter().map(tool).collect()
 }
 
 /// A power as a tool.

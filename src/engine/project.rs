@@ -235,8 +235,9 @@ impl Project {
         let agents = agents.into_iter().map(|(name, (file, found))| (name, AgentFile { agent: file.agent, path: found.path })).collect();
         warnings.extend(more);
         let (hooks, more) = load_hooks(&library, &trust);
+        let hooks = Arc::new(hooks.lent(&settings.environment));
         warnings.extend(more);
-        let (shelf, hooks, toolbox) = (Arc::new(shelf), Arc::new(hooks), Arc::new(Toolbox::standard()));
+        let (shelf, toolbox) = (Arc::new(shelf), Arc::new(Toolbox::standard()));
         Ok(Project { settings, repo, library, trust, shelf, hooks, toolbox, agents, configuration, warnings })
     }
 
@@ -393,8 +394,8 @@ impl Project {
                 pins.extend(self.pinned(Kind::Hook, agent.hooks.iter().map(String::as_str)));
             }
         }
-        pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
         pins.extend(self.configuration.hash().map(|hash| ("configuration:config.yaml".to_owned(), hash)));
+        pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
         pins
     }
 

@@ -1,14 +1,14 @@
 //! The account of a whole run: reserved before each request, settled after.
 use crate::{
-    agent::{Purse, out_of_budget},
+    agent::{Purse, Trouble, out_of_budget},
     clock::Clock,
-    event::{Failure, Limit},
+    event::Limit,
     journal::Spent,
     message::Reply,
     plan::Limits,
 };
 use std::{
-    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -22,6 +22,9 @@ pub(super) struct RunPurse {
     turns: AtomicU32,
     micro_usd: AtomicU64,
     reached: AtomicU8,
+    /// How often the limits hold: once, and once more for each time a person allowed as much again.
+    times: AtomicU32,
+    asks: AtomicBool,
 }
 
 impl RunPurse {
@@ -35,7 +38,30 @@ impl RunPurse {
             turns: AtomicU32::new(spent.turns),
             micro_usd: AtomicU64::new(micro(spent.usd)),
             reached: AtomicU8::new(0),
+            times: AtomicU32::new(1),
+            asks: AtomicBool::new(false),
         }
+    }
+
+    /// Lets whoever is refused wait for a person, who has allowed as much again this often.
+    #[must_use]
+    pub(super) fn asking(self, raises: u32) -> RunPurse {
+        RunPurse { times: AtomicU32::new(1 + raises), asks: AtomicBool::new(true), ..self }
+    }
+
+    /// Allows as much again as the limits say.
+    pub(super) fn raise(&self) {
+        self.times.fetch_add(1, Ordering::SeqCst);
+        self.reached.store(0, Ordering::SeqCst);
+    }
+
+    /// Lets nobody wait any more: the limits hold.
+    pub(super) fn hold(&self) {
+        self.asks.store(false, Ordering::SeqCst);
+    }
+
+    fn times(&self) -> u32 {
+        self.times.load(Ordering::SeqCst)
     }
 
     /// Returns the limit that refused a request, once one did.
@@ -51,7 +77,7 @@ impl RunPurse {
 
     /// Returns how much of the run's time is left to this process.
     pub(super) fn time_left(&self) -> Duration {
-        self.limits.time.saturating_sub(self.clock.elapsed())
+        self.limits.time.saturating_mul(self.times()).saturating_sub(self.clock.elapsed())
     }
 
     /// Notes that the run's time is over.
@@ -73,17 +99,17 @@ impl RunPurse {
 
     fn take(&self, tokens: u64) -> Result<(), Limit> {
         let used = self.tokens.load(Ordering::SeqCst) + self.reserved.load(Ordering::SeqCst);
-        if used.saturating_add(tokens) > self.limits.tokens {
+        if used.saturating_add(tokens) > self.limits.tokens.saturating_mul(u64::from(self.times())) {
             return self.refuse(Limit::Tokens);
         }
-        if self.limits.usd.is_some_and(|most| self.micro_usd.load(Ordering::SeqCst) >= micro(most)) {
+        if self.limits.usd.is_some_and(|most| self.micro_usd.load(Ordering::SeqCst) >= micro(most * f64::from(self.times()))) {
             return self.refuse(Limit::Money);
         }
-        if self.clock.elapsed() >= self.limits.time.max(Duration::from_millis(1)) {
+        if self.clock.elapsed() >= self.limits.time.max(Duration::from_millis(1)).saturating_mul(self.times()) {
             return self.refuse(Limit::Time);
         }
         // Agents ask from one thread, so that looking and taking is one step; the counters are atomic for `Sync` only.
-        if self.turns.load(Ordering::SeqCst) >= self.limits.turns {
+        if self.turns.load(Ordering::SeqCst) >= self.limits.turns.saturating_mul(self.times()) {
             return self.refuse(Limit::Turns);
         }
         self.turns.fetch_add(1, Ordering::SeqCst);
@@ -92,9 +118,16 @@ impl RunPurse {
     }
 }
 
+impl RunPurse {
+    /// Returns whether a person is asked for more at the limit.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::SeqCst)
+    }
+}
+
 impl Purse for RunPurse {
-    fn reserve(&self, tokens: u64) -> Result<(), Failure> {
-        self.take(tokens).map_err(out_of_budget)
+    fn reserve(&self, tokens: u64) -> Result<(), Trouble> {
+        self.take(tokens).map_err(|limit| if self.asks() { Trouble::Parked } else { out_of_budget(limit).into() })
     }
 
     fn settle(&self, reserved: u64, reply: Option<&Reply>) {

@@ -15,7 +15,7 @@ use crate::{
     agent::out_of_budget,
     clock::Timestamp,
     event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
-    journal::{Journal, JournalError, Recorder, Report, Store},
+    journal::{Journal, JournalError, Recorder, Report, Store, account},
     plan::Plan,
     prompts,
     tasks::{Panicked, Tasks},
@@ -76,7 +76,9 @@ pub(super) async fn drive<S: Store>(
     let (recorder, reports) = Recorder::channel(BATCH);
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
-    let purse = Arc::new(RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone()));
+    let purse = RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone());
+    let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none() && crew.services().is_some();
+    let purse = Arc::new(if asks { purse.asking(journal.state().raises()) } else { purse });
     let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
     let mut engine = Engine {
         plan,
@@ -135,7 +137,7 @@ impl<S: Store> Engine<'_, S> {
             let state = self.journal.state();
             let timer = state.timers().values().chain(state.deadlines().values()).min().copied().filter(|_| !self.live.stopping);
             let clock = self.crew.clock().clone();
-            let over = self.journal.state().limit().is_some() || self.live.stopping || self.live.closing;
+            let over = self.journal.state().limit().is_some() || self.journal.state().is_held() || self.live.stopping || self.live.closing;
             let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.purse.time_left()) });
             let deadline = people::deadline(self.journal.state());
             tokio::select! {
@@ -218,13 +220,17 @@ impl<S: Store> Engine<'_, S> {
         if events.is_empty() {
             return Ok(());
         }
+        let mut more = None;
         for record in self.journal.append(events)? {
             (self.observe)(&record);
+            if let Event::QuestionAnswered { node, allowed, .. } = &record.event {
+                more = Some(*allowed).filter(|_| *node == account()).or(more);
+            }
             if let Some(node) = self.people.note(&record, self.journal.state()) {
                 self.live.parked.remove(&node);
             }
         }
-        Ok(())
+        more.map_or(Ok(()), |allowed| self.allowed_more(allowed))
     }
 
     /// Takes something up that came from people.
@@ -356,6 +362,7 @@ impl<S: Store> Engine<'_, S> {
     }
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
+        self.crew.heard_of_an_end();
         self.live.nodes.remove(node);
         self.live.turning.remove(node);
         self.tokens.remove(node);
@@ -363,7 +370,7 @@ impl<S: Store> Engine<'_, S> {
         match end {
             End::Finished(outcome) => self.node_ended(node, outcome)?,
             // The answer may have come before its worker ended.
-            End::Parked if self.journal.state().is_asking(node) => {
+            End::Parked if self.journal.state().is_asking(node) || self.journal.state().is_held() => {
                 self.live.parked.insert(node.clone());
                 self.people.ask(node, self.journal.state());
             }
@@ -413,9 +420,40 @@ impl<S: Store> Engine<'_, S> {
 
     fn note_limit(&mut self) -> Result<(), EngineError> {
         match self.purse.reached() {
-            Some(limit) if self.journal.state().limit().is_none() => self.append(vec![Event::LimitReached { limit }]),
+            Some(_) if self.journal.state().is_held() => {
+                self.people.ask(&account(), self.journal.state());
+                Ok(())
+            }
+            Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.purse.asks()) {
+                Some(question) => self.append(vec![question]),
+                None => self.hold(limit),
+            },
             _ => Ok(()),
         }
+    }
+
+    /// Lets a limit of the run hold.
+    fn hold(&mut self, limit: Limit) -> Result<(), EngineError> {
+        self.purse.hold();
+        self.append(vec![Event::LimitReached { limit }])
+    }
+
+    /// Does what a person said to the question whether more may be spent, and takes up who waited for that.
+    fn allowed_more(&mut self, allowed: bool) -> Result<(), EngineError> {
+        match self.purse.reached() {
+            _ if allowed => self.purse.raise(),
+            Some(limit) => {
+                self.hold(limit)?;
+                if limit == Limit::Time {
+                    self.out_of_time()?;
+                }
+            }
+            // This process has not come to the limit yet: it will, and it holds then.
+            None => self.purse.hold(),
+        }
+        let state = self.journal.state();
+        self.live.parked.retain(|node| state.is_asking(node));
+        Ok(())
     }
 
     fn node_ended(&mut self, node: &NodeId, outcome: Outcome) -> Result<(), EngineError> {
@@ -471,7 +509,7 @@ impl<S: Store> Engine<'_, S> {
     fn out_of_time(&mut self) -> Result<(), EngineError> {
         self.purse.expire();
         self.note_limit()?;
-        if self.plan.on_exceed != OnExceed::Finish {
+        if self.plan.on_exceed != OnExceed::Finish && self.journal.state().limit().is_some() {
             self.expired = true;
             self.tokens.values().for_each(CancellationToken::cancel);
         }
@@ -577,7 +615,8 @@ impl<S: Store> Engine<'_, S> {
         if self.live.stopping {
             return Ok(Some(Ended::Interrupted));
         }
-        if !state.timers().is_empty() || self.people.is_asking() {
+        let is_late = people::over(state, self.crew.clock().now()).is_some();
+        if !state.timers().is_empty() || self.people.is_asking() || is_late {
             return Ok(None);
         }
         let questions: Vec<(NodeId, String)> = state.questions().map(|(node, question)| (node.clone(), question.text.clone())).collect();

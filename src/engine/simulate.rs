@@ -12,7 +12,7 @@ use super::{
     stub,
 };
 use crate::{
-    agent::Purse as _,
+    agent::{Purse as _, Trouble, out_of_budget},
     clock::{Clock, Timestamp},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, Nowhere, RunState},
@@ -186,8 +186,12 @@ struct Scene {
     cause: Option<usize>,
     /// Nodes whose work was captured, in the order in which that was.
     written: Vec<NodeId>,
-    /// Whether others may have been cancelled for it.
-    something_failed: bool,
+    /// Whether something failed of which the loop has not heard.
+    failed: bool,
+    /// Whether work may have been cancelled.
+    may_be_cancelled: bool,
+    /// Ends on their way to the loop: until it has heard of them no time passes.
+    unheard: usize,
 }
 
 struct Due {
@@ -224,7 +228,7 @@ impl Stage {
     fn end(&self, leg: usize, result: Result<(), &str>) {
         let now = Duration::from_millis(self.clock.now().0);
         let mut scene = self.scene();
-        scene.something_failed |= result.is_err();
+        scene.failed |= result.is_err();
         if let Some(leg) = scene.legs.get_mut(leg) {
             leg.ended = now;
             leg.failure = result.err().map(str::to_owned);
@@ -255,7 +259,12 @@ impl Stage {
         let said = stub::said(&self.stub, &job.node, self.count(&job.node));
         let is_agent = matches!(step.work, Work::Agent { .. });
         let (usd, tokens) = if is_agent { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
-        if is_agent && let Err(failure) = purse.reserve(tokens) {
+        if is_agent && let Err(refused) = purse.reserve(tokens) {
+            // Nobody is asked for more here: it ends as if the answer were no.
+            let failure = match (refused, purse.reached()) {
+                (Trouble::Failed(failure), _) => failure,
+                (Trouble::Parked | Trouble::Interrupted, limit) => out_of_budget(limit.unwrap_or(Limit::Tokens)),
+            };
             return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, end: failure.into() };
         }
         let (takes, too_long) = stub::takes(&said, step);
@@ -349,8 +358,10 @@ impl Crew for Cast {
     fn wait(&self, waits: Waits) -> Waits {
         let nothing = Waits { timer: None, time_left: None };
         let mut scene = self.0.scene();
-        if std::mem::take(&mut scene.something_failed) && scene.drop_cancelled() {
-            // Their ends are on the way; until the loop has heard of them no time passes.
+        if std::mem::take(&mut scene.may_be_cancelled) {
+            scene.drop_cancelled();
+        }
+        if scene.unheard > 0 {
             return nothing;
         }
         let first = scene.due.keys().next().copied();
@@ -359,7 +370,7 @@ impl Crew for Cast {
         if let (Some(next), Some(end)) = (next, end)
             && next >= end
         {
-            scene.something_failed = true;
+            scene.may_be_cancelled = true;
             self.0.move_to(end);
             return Waits { timer: None, time_left: Some(Duration::ZERO) };
         }
@@ -368,6 +379,7 @@ impl Crew for Cast {
                 self.0.move_to(at);
                 if let Some(due) = scene.due.remove(&(at, number)) {
                     scene.cause = due.leg.or(scene.cause);
+                    scene.unheard += 1;
                     // Whoever waited for it may be gone, which the loop hears of as well.
                     let _ = due.release.send(());
                 }
@@ -379,14 +391,20 @@ impl Crew for Cast {
             }
         }
     }
+
+    fn heard_of_an_end(&self) {
+        let mut scene = self.0.scene();
+        scene.unheard = scene.unheard.saturating_sub(1);
+        scene.may_be_cancelled |= std::mem::take(&mut scene.failed);
+    }
 }
 
 impl Scene {
-    /// Takes out what was cancelled; says whether anything was.
-    fn drop_cancelled(&mut self) -> bool {
+    /// Takes out what was cancelled, whose ends are on their way.
+    fn drop_cancelled(&mut self) {
         let before = self.due.len();
         self.due.retain(|_, due| !due.cancel.is_cancelled());
-        self.due.len() < before
+        self.unheard += before - self.due.len();
     }
 }
 

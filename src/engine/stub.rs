@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 /// How long an agent takes of which nothing is said.
-pub(super) const AGENT_TAKES: Duration = Duration::from_mins(1);
+pub const AGENT_TAKES: Duration = Duration::from_mins(1);
 /// How long everything else takes of which nothing is said.
-pub(super) const OTHER_TAKES: Duration = Duration::from_secs(10);
+pub const OTHER_TAKES: Duration = Duration::from_secs(10);
 /// How deep an output is made from its schema.
 const DEPTH: usize = 12;
 /// Lines of the output of a command whose lines are asked for.
@@ -204,7 +204,9 @@ fn example(schema: &Value, root: &Value, name: &str, depth: usize) -> Value {
     match kind {
         Some("array") => {
             let items = schema.get("items").unwrap_or(&Value::Null);
-            let wanted = number("minItems").unwrap_or(1).max(u64::from(number("maxItems") != Some(0))).min(1_000);
+            // One of each thing that has parts; a list of mere words may be empty, as a list of needs is.
+            let has_parts = items.get("$ref").is_some() || items.get("properties").is_some();
+            let wanted = number("minItems").unwrap_or_else(|| u64::from(has_parts && number("maxItems") != Some(0))).min(1_000);
             (1..=wanted).filter(|_| depth < DEPTH).map(|at| example(items, root, &format!("{name}-{at}"), depth + 1)).collect()
         }
         Some("string") => Value::String(text(schema, name)),

@@ -86,6 +86,12 @@ pub enum GitError {
         /// The folder.
         path: PathBuf,
     },
+    /// A link leads somewhere else.
+    #[error("bring `{path}` into a worktree: a link on the way leads out of the checkout or the worktree")]
+    LeadsOut {
+        /// The file.
+        path: PathBuf,
+    },
     /// A worktree holds work that no ref keeps.
     #[error("remove worktree `{slug}`: {reason}")]
     NotCaptured {

@@ -51,7 +51,7 @@ impl Repository {
     }
 
     /// Runs git in the checkout that the repository was opened from, which is the user's own and no agent's.
-    fn in_checkout(&self, args: &[&str]) -> Result<Output, GitError> {
+    pub(super) fn in_checkout(&self, args: &[&str]) -> Result<Output, GitError> {
         let mut all: Vec<OsString> = Vec::new();
         for pair in self.settings().chunks(2) {
             let setting = pair.last().map(|setting| setting.to_string_lossy()).unwrap_or_default();

@@ -10,6 +10,7 @@
 //! can open the repository; [`Workspaces`] makes worktrees under a lock; `snapshot` turns the files of one into a tree,
 //! on which `capture` and `checkpoint` build; `merge_tree` merges in the object database. Everything here blocks:
 //! call it through `tasks::blocking`.
+mod bring;
 mod capture;
 mod checkpoint;
 mod commit;
@@ -35,6 +36,7 @@ mod snapshot;
 mod tests;
 mod workspaces;
 
+pub use bring::Bring;
 pub use capture::{CaptureError, Captured};
 pub use checkpoint::Joined;
 pub use commit::{CommitMeta, Identity};

@@ -1,4 +1,6 @@
-//! A git folder of a worktree's own, which shares nothing with the user's but the objects, and those only to read.
+//! A git folder of a worktree's own, which shares nothing with the user's but the objects, and those only to read. It
+//! knows the user's branches and tags by their names, so that `git diff main...HEAD` means what it does elsewhere; they
+//! stand where they stood when its maker first looked.
 //!
 //! Whatever an agent does with git in such a worktree (commits, branches, a stash, configuration, hooks) stays in its `.git` and
 //! touches neither the user's repository nor another agent. The engine never uses this folder: it works with the
@@ -11,16 +13,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Gives the folder `files` a git folder of its own at a commit, in the place of whatever has that name. It is filled in
-/// `state`, which is on the same file system, and renamed into place.
-pub(super) fn make(repository: &Repository, files: &Path, state: &Path, commit: &CommitId) -> Result<PathBuf, GitError> {
+/// Writes the user's branches and tags, with those of remotes, as git packs them.
+pub(super) fn names(repository: &Repository) -> Result<String, GitError> {
+    let mut text = String::new();
+    for prefix in ["refs/heads", "refs/remotes", "refs/tags"] {
+        repository.refs(prefix)?.iter().for_each(|(name, at)| text.push_str(&format!("{at} {name}\n")));
+    }
+    Ok(text)
+}
+
+/// Gives the folder `files` a git folder of its own at a commit, in the place of whatever has that name, with these
+/// [`names`]. It is filled in `state`, which is on the same file system, and renamed into place.
+pub(super) fn make(repository: &Repository, (files, state): (&Path, &Path), commit: &CommitId, names: &str) -> Result<PathBuf, GitError> {
     let made = tempfile::Builder::new().prefix("git-").tempdir_in(state).map_err(GitError::io("make a folder in", state))?;
     let at = |name: &str| made.path().join(name);
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"] {
         fs::create_dir_all(at(folder)).map_err(GitError::io("make", at(folder)))?;
     }
-    let content =
-        [("HEAD", format!("{commit}\n").into_bytes()), ("config", config(repository).into_bytes()), ("objects/info/alternates", alternates(repository))];
+    let content = [
+        ("HEAD", format!("{commit}\n").into_bytes()),
+        ("config", config(repository).into_bytes()),
+        ("packed-refs", names.as_bytes().to_vec()),
+        ("objects/info/alternates", alternates(repository)),
+    ];
     for (name, content) in content {
         fs::write(at(name), content).map_err(GitError::io("write", at(name)))?;
     }

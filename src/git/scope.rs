@@ -50,6 +50,12 @@ impl Scope {
         self.set.is_match(path)
     }
 
+    /// Returns whether a glob names this very file or folder, and not only what it stands in.
+    pub(super) fn names(&self, path: &str) -> bool {
+        // Of each glob the first form is itself, the second what is below it.
+        self.set.matches(path).iter().any(|form| form % 2 == 0)
+    }
+
     /// Returns the globs as they were written.
     pub fn patterns(&self) -> &[String] {
         &self.patterns

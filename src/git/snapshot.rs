@@ -129,7 +129,8 @@ impl<'a> Taking<'a> {
         if !output.is_success() || program::complaint(&output).contains("could not open directory") {
             return Err(program::failed("ls-files".to_owned(), &output));
         }
-        for path in output.whole("ls-files")?.split(|&byte| byte == 0).filter(|path| !path.is_empty()) {
+        let brought = super::bring::brought(self.worktree);
+        for path in output.whole("ls-files")?.split(|&byte| byte == 0).filter(|path| !path.is_empty() && !brought.contains(*path)) {
             match path.strip_suffix(b"/") {
                 Some(nested) => self.touched.nested.push(nested.to_vec()),
                 None => self.touched.present.push(path.to_vec()),

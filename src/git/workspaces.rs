@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex, OnceLock},
 };
 
 /// Where the worktrees of a run are.
@@ -28,6 +28,8 @@ pub struct Workspaces {
     folder: PathBuf,
     run: RunId,
     isolation: Isolation,
+    /// What git folders of worktrees' own call commits, once it was looked up.
+    names: Arc<OnceLock<String>>,
 }
 
 /// How a worktree is kept apart from the user's repository.
@@ -126,7 +128,7 @@ impl Workspaces {
         if folder.starts_with(repository.root()) || folder.starts_with(repository.common_dir()) || folder.to_str().is_none_or(|path| path.contains('\n')) {
             return Err(GitError::InsideRepository { folder });
         }
-        Ok(Workspaces { repository: repository.clone(), folder, run: run.clone(), isolation: Isolation::Linked })
+        Ok(Workspaces { repository: repository.clone(), folder, run: run.clone(), isolation: Isolation::Linked, names: Arc::default() })
     }
 
     /// Makes worktrees with this isolation from now on; those that are there keep theirs.
@@ -279,9 +281,18 @@ impl Workspaces {
             Isolation::Private => {
                 // Nothing else keeps the base while the worktree is there: the user may drop it from every branch.
                 self.repository.set_ref(&self.ref_name(slug, "base"), base, Expected::Any)?;
-                private::make(&self.repository, &path, &self.state(slug), base)
+                private::make(&self.repository, (&path, &self.state(slug)), base, self.names()?)
             }
         }
+    }
+
+    /// Looks the user's branches and tags up, once.
+    fn names(&self) -> Result<&str, GitError> {
+        if let Some(names) = self.names.get() {
+            return Ok(names);
+        }
+        let found = private::names(&self.repository)?;
+        Ok(self.names.get_or_init(|| found))
     }
 
     /// Mends what an agent, or a crash, has broken of it.

@@ -5,7 +5,7 @@
 //! absent is worse than one that is loudly shut.
 use super::{condition::Condition, lint, matcher::Matcher, on::On, reply::Manner};
 use serde_json::{Map, Value};
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// What a handler without `timeout` gets.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -52,6 +52,9 @@ pub(super) enum Action {
     Shell(String),
     /// A program and its arguments, without a shell.
     Exec { program: String, args: Vec<String> },
+    /// A POST of the question; the answer's body is what a command prints. Values of headers may hold `$NAME` of `allowed`
+    /// until [`Action::lend`] puts them in.
+    Http { url: String, headers: Vec<(String, String)>, allowed: Vec<String> },
     /// Nothing that this program can do; the text says what.
     Unsupported(String),
 }
@@ -260,6 +263,7 @@ fn action(fields: &Map<String, Value>) -> Action {
     let unsupported = |what: &str| Action::Unsupported(what.to_owned());
     match fields.get("type").and_then(Value::as_str) {
         Some("command") => {}
+        Some("http") => return http(fields),
         Some(other) => return Action::Unsupported(format!("a handler of type `{other}`")),
         None => return unsupported("a handler without `type`"),
     }
@@ -274,5 +278,79 @@ fn action(fields: &Map<String, Value>) -> Action {
             None => unsupported("an argument that is not text"),
         },
         (Some(_), _) => unsupported("an `args` that is not a list"),
+    }
+}
+
+fn http(fields: &Map<String, Value>) -> Action {
+    let unsupported = |what: &str| Action::Unsupported(what.to_owned());
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let Some(url) = fields.get("url").and_then(text).filter(|url| url.starts_with("http://") || url.starts_with("https://")) else {
+        return unsupported("a handler without an `url` of http or https");
+    };
+    let headers = match fields.get("headers") {
+        None => Some(Vec::new()),
+        Some(Value::Object(headers)) => headers.iter().map(|(name, value)| Some((name.to_lowercase(), text(value)?))).collect(),
+        Some(_) => None,
+    };
+    let allowed = match fields.get("allowedEnvVars") {
+        None => Some(Vec::new()),
+        Some(Value::Array(names)) => names.iter().map(text).collect(),
+        Some(_) => None,
+    };
+    match (headers, allowed) {
+        (Some(headers), Some(allowed)) => Action::Http { url, headers, allowed },
+        _ => unsupported("a handler whose `headers` or `allowedEnvVars` are not text"),
+    }
+}
+
+impl Action {
+    /// Puts the variables that its file allows into the headers of a request; all others are empty there.
+    pub(super) fn lend(&mut self, environment: &BTreeMap<String, String>) {
+        let Action::Http { headers, allowed, .. } = self else { return };
+        for (_, value) in headers {
+            *value = expanded(value, &|name| environment.get(name).filter(|_| allowed.iter().any(|allowed| allowed == name)).cloned().unwrap_or_default());
+        }
+    }
+}
+
+/// Puts values in place of `$NAME` and `${NAME}`.
+fn expanded(text: &str, value: &dyn Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let (body, braced) = after.strip_prefix('{').map_or((after, false), |body| (body, true));
+        let end = body.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(body.len());
+        let (name, tail) = body.split_at(end);
+        let tail = if braced { tail.strip_prefix('}') } else { Some(tail) };
+        match tail.filter(|_| !name.is_empty()) {
+            Some(tail) => {
+                out.push_str(&value(name));
+                rest = tail;
+            }
+            None => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn headers_hold_only_the_variables_that_are_allowed() {
+        let fields =
+            json!({"type": "http", "url": "http://127.0.0.1:1/", "headers": {"Authorization": "Bearer ${A}-$B $", "X": "${A"}, "allowedEnvVars": ["A"]});
+        let mut action = action(fields.as_object().unwrap());
+        action.lend(&[("A", "one"), ("B", "two")].map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        let headers = vec![("authorization".to_owned(), "Bearer one- $".to_owned()), ("x".to_owned(), "${A".to_owned())];
+        assert_eq!(action, Action::Http { url: "http://127.0.0.1:1/".to_owned(), headers, allowed: vec!["A".to_owned()] });
+        let bad = json!({"type": "http", "url": "file:///etc/passwd"});
+        assert!(matches!(super::action(bad.as_object().unwrap()), Action::Unsupported(_)));
     }
 }

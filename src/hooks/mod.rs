@@ -29,7 +29,7 @@ pub use on::On;
 pub use rules::{Permissions, RuleContext, RuleVerdict};
 pub use run::HookRunner;
 
-use crate::{clock::millis, trace};
+use crate::{clock::millis, http, trace};
 use decision::Heard;
 use file::{Handler, Read};
 use futures_util::future::join_all;
@@ -38,6 +38,7 @@ use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::{Arc, OnceLock},
 };
 use tracing::Instrument as _;
 
@@ -47,6 +48,8 @@ pub struct Hooks {
     /// Handlers of trusted files, in the order of registration.
     handlers: Vec<Handler>,
     states: BTreeMap<String, State>,
+    /// Made for the first hook that needs it.
+    client: Arc<OnceLock<http::Client>>,
 }
 
 /// What became of the files of one name.
@@ -91,6 +94,13 @@ impl Hooks {
             }
         }
         (hooks, warnings)
+    }
+
+    /// Lends the hooks what their files ask for of the user's environment: the variables that a request's headers may hold.
+    #[must_use]
+    pub fn lent(mut self, environment: &BTreeMap<String, String>) -> Hooks {
+        self.handlers.iter_mut().for_each(|handler| handler.action.lend(environment));
+        self
     }
 
     /// Returns the names of all hooks, sorted.
@@ -167,7 +177,7 @@ impl Hooks {
             project_dir: question.session.project_dir,
             call: question.call.map(|ask| (ask.tool_name, input_text.as_str(), files.as_str())),
         };
-        let heard = join_all(handlers.into_iter().map(|handler| hear(handler, told, run))).await;
+        let heard = join_all(handlers.into_iter().map(|handler| hear(handler, told, run, &self.client))).await;
         Decision::of(question.on, input, heard)
     }
 }
@@ -187,10 +197,10 @@ fn concerns(handler: &Handler, names: &[String], question: &Question<'_>, run: &
     }
 }
 
-async fn hear(handler: &Handler, told: Told<'_>, run: &HookRunner<'_>) -> Heard {
+async fn hear(handler: &Handler, told: Told<'_>, run: &HookRunner<'_>, client: &OnceLock<http::Client>) -> Heard {
     let span = trace::hook(&handler.hook, handler.on.name());
     let started = run.clock.elapsed();
-    let reply = run::run(handler, told, run).instrument(span.clone()).await;
+    let reply = run::run(handler, told, run, client).instrument(span.clone()).await;
     trace::judged(&span, decision::word(handler.on, &reply.effect).0);
     let took = run.clock.elapsed().saturating_sub(started);
     Heard { hook: handler.hook.clone(), rolls_back: handler.rolls_back, reply, took_ms: millis(took) }

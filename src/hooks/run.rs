@@ -6,10 +6,11 @@ use super::{
 use crate::{
     clock::Clock,
     event::because,
+    http::{self, HttpRequest, Timeouts},
     sandbox::{Confinement, Exit, Program, Request, Sandbox},
     trace,
 };
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::OnceLock, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// As much of a hook's output is read; more of it is cut, and cut JSON is a failure of the hook.
@@ -48,11 +49,12 @@ pub(super) struct Told<'a> {
 }
 
 /// Runs a handler and reads what it says.
-pub(super) async fn run(handler: &Handler, told: Told<'_>, runner: &HookRunner<'_>) -> Reply {
+pub(super) async fn run(handler: &Handler, told: Told<'_>, runner: &HookRunner<'_>, client: &OnceLock<http::Client>) -> Reply {
     let manner = handler.manner;
     let failed = |why: &str| Reply::failed(handler.on, why, manner);
     let program = match &handler.action {
         Action::Unsupported(what) => return failed(&format!("{what} is not in this version")),
+        Action::Http { url, headers, .. } => return post(handler, (url, headers), told, runner, client).await,
         Action::Shell(command) => Program::Shell(in_shell(command, &places(handler, told))),
         Action::Exec { program, args } => {
             let places = places(handler, told);
@@ -88,6 +90,50 @@ pub(super) async fn run(handler: &Handler, told: Told<'_>, runner: &HookRunner<'
     }
 }
 
+/// Sends the question to a server. An answer that is no JSON object, or has an error status, is a failure of the hook.
+async fn post(
+    handler: &Handler,
+    (url, headers): (&String, &[(String, String)]),
+    told: Told<'_>,
+    runner: &HookRunner<'_>,
+    client: &OnceLock<http::Client>,
+) -> Reply {
+    let failed = |why: &str| Reply::failed(handler.on, why, handler.manner);
+    let client = match client.get() {
+        Some(client) => client,
+        None => match http::Client::new() {
+            Ok(made) => client.get_or_init(|| made),
+            Err(error) => return failed(&because(&error)),
+        },
+    };
+    let mut headers = headers.to_vec();
+    if headers.iter().all(|(name, _)| name != "content-type") {
+        headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    }
+    headers.extend(trace::traceparent().or_else(|| runner.traceparent.map(str::to_owned)).map(|parent| ("traceparent".to_owned(), parent)));
+    let request = HttpRequest { url: url.clone(), headers, body: told.payload.as_bytes().to_vec() };
+    let timeout = handler.timeout.min(runner.max_timeout);
+    let answer = async {
+        let response = client.post(&request, Timeouts { first_byte: timeout, idle: timeout }).await.map_err(|error| because(&error))?;
+        let status = response.status();
+        // As much as is read of any body.
+        Ok::<_, String>((status, response.error_text().await))
+    };
+    let answer = tokio::select! {
+        answer = tokio::time::timeout(timeout, answer) => answer,
+        () = runner.cancel.cancelled() => return failed("it was cancelled"),
+    };
+    match answer {
+        Err(_) => failed(&format!("it did not answer within {} s", timeout.as_secs_f64())),
+        Ok(Err(why)) => failed(&format!("failed to {why}")),
+        Ok(Ok((200..=299, body))) if body.trim().is_empty() || body.trim_start().starts_with('{') => {
+            Reply::read(handler.on, Ended { code: Some(0), stdout: &body, stderr: "" }, handler.manner)
+        }
+        Ok(Ok((200..=299, _))) => failed("it answered with something that is no JSON object"),
+        Ok(Ok((status, _))) => failed(&format!("it answered with status {status}")),
+    }
+}
+
 fn environment(handler: &Handler, told: Told<'_>, runner: &HookRunner<'_>) -> BTreeMap<String, String> {
     let mut env = runner.env.clone();
     env.retain(|name, _| !name.starts_with("OTEL_"));
@@ -116,7 +162,7 @@ fn missing_input(handler: &Handler, env: &BTreeMap<String, String>, told: Told<'
     let text = match &handler.action {
         Action::Shell(command) => command.clone(),
         Action::Exec { args, .. } => args.join(" "),
-        Action::Unsupported(_) => return None,
+        Action::Http { .. } | Action::Unsupported(_) => return None,
     };
     let used = INPUT_VARIABLES.iter().chain(&["CLAUDE_FILE_PATHS"]).find(|name| text.contains(**name) && !env.contains_key(**name))?;
     Some(format!("the call is too large for `${used}`; the JSON on standard input has it whole"))

@@ -1,7 +1,7 @@
 //! What an event changes. Legality is settled before.
 use super::{
     NodeState, Phase, RunState, Todo, Word, Workspace,
-    state::{Branch, FINALLY, FrameState, ON_FAILURE},
+    state::{Branch, FINALLY, FrameState, ON_FAILURE, account},
 };
 use crate::{
     clock::Timestamp,
@@ -255,6 +255,7 @@ impl RunState {
     }
 
     fn questioned(&mut self, id: &NodeId, event: &Event) {
+        self.raises += u32::from(matches!(event, Event::QuestionAnswered { allowed: true, .. }) && *id == account());
         let state = self.node_mut(id);
         state.conversation.apply(event);
         if state.conversation.open_questions().next().is_some() {

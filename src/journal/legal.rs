@@ -1,5 +1,5 @@
 //! What may follow what: an event that cannot have happened is refused before it is stored.
-use super::{Call, Next, Phase, Question, RunState, Todo, Watch};
+use super::{Call, Next, Phase, Question, RunState, Todo, Watch, account};
 use crate::event::{Event, Item, NodeId, Outcome, SelectProgress, Why};
 use std::collections::HashSet;
 
@@ -15,6 +15,7 @@ impl RunState {
                 self.nodes.get(node).is_some_and(|state| state.phase == Phase::Ready && state.attempts + 1 == *attempt),
                 "the node is not ready for this attempt",
             ),
+            Event::HookRan { node, .. } | Event::QuestionAsked { node, .. } if *node == account() => None,
             Event::WorkspaceMade { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }

@@ -43,6 +43,7 @@ pub struct RunState {
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
     pub(super) limit: Option<Limit>,
+    pub(super) raises: u32,
     pub(super) branch: Option<Branch>,
     pub(super) finished: Option<Outcome>,
 }
@@ -198,6 +199,14 @@ pub struct IllegalEvent {
     pub event: String,
 }
 
+/// The step of the node that asks for the run itself: no step can have this name, and none sorts before it.
+const ACCOUNT: &str = "(run)";
+
+/// Returns the node that asks for the run itself.
+pub(crate) fn account() -> NodeId {
+    NodeId::step(&ACCOUNT.into())
+}
+
 impl RunState {
     /// The state before the first record.
     pub fn new(plan: Arc<Plan>) -> RunState {
@@ -221,6 +230,7 @@ impl RunState {
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
             limit: None,
+            raises: 0,
             branch: None,
             finished: None,
         };
@@ -404,6 +414,21 @@ impl RunState {
     /// Returns what all agents have used.
     pub fn spent(&self) -> &Spent {
         &self.spent
+    }
+
+    /// Returns how often a person has allowed the run as much again as its limits say.
+    pub fn raises(&self) -> u32 {
+        self.raises
+    }
+
+    /// Returns the question whether the run may use more than its limits say, which has this name, answered or not.
+    pub fn account_question(&self, call: &str) -> Option<&Question> {
+        self.nodes.get(&account())?.conversation.question(call)
+    }
+
+    /// Returns whether a person is being asked whether the run may use more than its limits say.
+    pub fn is_held(&self) -> bool {
+        self.asking.first().is_some_and(|node| node.step.0 == ACCOUNT)
     }
 
     /// Returns the limit of the run that was reached.

@@ -56,9 +56,10 @@ fn below(repository: &Repository, onto: &CommitId, sources: &[Source]) -> Result
         }
         if !known.contains_key(&source.base) {
             let mut held = BTreeSet::new();
+            let mut seen = BTreeSet::new();
             for (other, candidate) in sources.iter().enumerate() {
-                // What made no commit of its own stands at its base, and nobody builds on that.
-                if candidate.commit != candidate.base && repository.is_ancestor(&candidate.commit, &source.base)? {
+                // What made no commit of its own stands at its base, and nobody builds on that; the same commit counts once.
+                if candidate.commit != candidate.base && seen.insert(&candidate.commit) && repository.is_ancestor(&candidate.commit, &source.base)? {
                     held.insert(other);
                 }
             }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Budget, Permissions, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, OnExceed, Permissions, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,15 +67,17 @@ impl<'a> Agents<'a> {
     /// Returns the agent of a step with the step's own overrides.
     pub(super) fn for_step(&mut self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
         self.check_names_of(step, findings);
-        let override_model = step.model.as_ref().map(|model| match model.contains("{{") {
-            true => Some(self.models.resolve_template(model, step, findings)),
-            false => self.models.resolve(model, NamedBy::Step, findings),
+        let chosen = step.model.as_ref().map(|model| {
+            let template = model.contains("{{").then(|| self.models.resolve_template(model, step, findings));
+            template.or_else(|| self.models.resolve(model, NamedBy::Step, findings))
         });
         let agent = self.named(name, findings)?;
-        if override_model.is_none() && !self.require_model(&agent, name, findings) {
-            return None;
-        }
-        self.overridden(&agent, override_model, (name, step), findings)
+        let model = match chosen {
+            Some(model) => Some(model?),
+            None if self.require_model(&agent, name, findings) => None,
+            None => return None,
+        };
+        Some(self.overridden(&agent, model, (name, step), findings))
     }
 
     /// Returns the agent that tries a failed item once more: with what the step says besides the model.
@@ -84,24 +86,23 @@ impl<'a> Agents<'a> {
         if !self.require_model(&agent, name, findings) {
             return None;
         }
-        self.overridden(&agent, None, (name, step), findings)
+        Some(self.overridden(&agent, None, (name, step), findings))
     }
 
     fn overridden(
         &mut self,
         agent: &Arc<AgentSpec>,
-        model: Option<Option<ModelSpec>>,
+        model: Option<ModelSpec>,
         (name, step): (&Spanned<String>, &Step),
         findings: &mut Findings<'_>,
-    ) -> Option<Arc<AgentSpec>> {
+    ) -> Arc<AgentSpec> {
         let nothing = step.effort.is_none() && step.skills.is_empty() && step.hooks.is_empty() && step.budget.is_none() && step.idle_timeout.is_none();
         if model.is_none() && nothing {
             self.check_prices(agent, name, None, findings);
-            return Some(agent.clone());
+            return agent.clone();
         }
         let mut own = (**agent).clone();
         if let Some(model) = model {
-            let model = model?;
             own.model = ModelSpec { effort: model.effort.clone().or(own.model.effort), ..model };
         }
         if step.effort.is_some() {
@@ -112,7 +113,7 @@ impl<'a> Agents<'a> {
         own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
         own.idle_timeout = step.idle_timeout.unwrap_or(own.idle_timeout);
         self.check_prices(&own, name, step.budget.as_ref(), findings);
-        Some(Arc::new(own))
+        Arc::new(own)
     }
 
     /// Checks the skills and hooks that a step names; a template of a skill as far as its matrix tells what it gives.
@@ -286,7 +287,10 @@ impl<'a> Agents<'a> {
                 ..limits.replaced(budget)
             }
         };
-        layer(layer(Limits::SESSION, file), own).within(&self.run_limits)
+        let limits = layer(layer(Limits::SESSION, file), own);
+        // Where a person may raise the run's limits, they are held by the run's own account alone.
+        let may_rise = self.workflow.budget.as_ref().is_some_and(|budget| budget.on_exceed == OnExceed::Ask);
+        if may_rise { limits } else { limits.within(&self.run_limits) }
     }
 
     fn model(&self, own: &Agent, file: &Agent, file_at: Span, findings: &mut Findings<'_>) -> ModelSpec {

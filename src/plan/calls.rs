@@ -56,7 +56,7 @@ impl<'a> Calls<'a> {
         }
         if !self.compiled.contains_key(&name.value) {
             self.chain.push((name.value.clone(), file.source.clone()));
-            let plan = self.compile(file.source.clone(), file.trusted);
+            let plan = self.compile(&file.source, file.trusted);
             self.chain.pop();
             let plan = plan.map(Arc::new).map_err(|errors| errors.0.into_iter().for_each(|error| findings.report(error))).ok();
             self.compiled.insert(name.value.clone(), plan);
@@ -68,8 +68,8 @@ impl<'a> Calls<'a> {
         plan
     }
 
-    fn compile(&mut self, source: Arc<Source>, trusted: bool) -> Result<Plan, Diagnostics> {
-        let mut workflow = Workflow::load(&source)?;
+    fn compile(&mut self, source: &Arc<Source>, trusted: bool) -> Result<Plan, Diagnostics> {
+        let mut workflow = Workflow::load(source)?;
         if !trusted {
             workflow.forget_allow_rules();
         }

@@ -72,7 +72,9 @@ impl<'a> Frames<'a> {
     fn add(&mut self, steps: &'a [Step], around: Around, findings: &mut Findings<'_>) -> usize {
         let index: BTreeMap<&str, usize> = steps.iter().enumerate().map(|(at, step)| (step.id.as_str(), at)).collect();
         let edges = Edges::new(steps, &index, &|need| self.need_around(around, need), findings);
-        steps.iter().for_each(|step| check_id(&step.id, around, findings));
+        for step in steps {
+            check_id(&step.id, around, findings);
+        }
         let frame = self.all.len();
         self.all.push(Frame { steps, index, edges, around });
         for (at, step) in steps.iter().enumerate() {

@@ -78,7 +78,7 @@ fn with(names: &[String], map: &Map<String, Value>, axis: &str, (at, value): (us
 
 /// Returns a key that nothing has yet: this one, or with a number behind it.
 fn free(key: &str, taken: &mut BTreeSet<String>) -> String {
-    let found = (1_usize..).map(|number| if number == 1 { key.to_owned() } else { format!("{key}~{number}") }).find(|key| !taken.contains(key));
+    let found = (1..=taken.len() + 1).map(|number| if number == 1 { key.to_owned() } else { format!("{key}~{number}") }).find(|key| !taken.contains(key));
     let found = found.unwrap_or_default();
     taken.insert(found.clone());
     found

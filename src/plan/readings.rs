@@ -458,14 +458,12 @@ impl<'a> Reader<'a> {
 
     /// Says why a path cannot be in the items of a step, where these are one whole part of something that is known.
     fn item_error(&mut self, at: At, path: &[&str], spot: &Spot) -> Option<Diagnostic> {
-        let shape = match self.items.get(&at) {
-            Some(shape) => *shape,
-            None => {
-                let shape = self.entries(&self.shapes.frames.step(at).for_each.as_ref()?.items, at);
-                self.items.insert(at, shape);
-                shape
-            }
+        let known = self.items.get(&at).copied();
+        let shape = match known {
+            Some(shape) => shape,
+            None => self.entries(&self.shapes.frames.step(at).for_each.as_ref()?.items, at),
         };
+        self.items.insert(at, shape);
         let wrong = self.shapes.walk(shape, path).err()?;
         let part = path[wrong.part];
         Some(told(spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`")), part, &wrong, "their schema is a part of"))
@@ -511,9 +509,10 @@ impl<'a> Reader<'a> {
             let by = self.shapes.frames.step(wait.by);
             let id = &reader.id.value;
             let own = wait.by == At { frame, step: wait.reader };
-            let message = match own {
-                true => format!("`{id}` reads `{target}`, which it does not wait for"),
-                false => format!("`{}` reads `{target}`, for which the loop `{id}` does not wait", by.id.value),
+            let message = if own {
+                format!("`{id}` reads `{target}`, which it does not wait for")
+            } else {
+                format!("`{}` reads `{target}`, for which the loop `{id}` does not wait", by.id.value)
             };
             let error = Diagnostic::error(codes::NOT_WAITED_FOR, &wait.source, wait.span, message);
             let needs: Vec<&str> = reader.needs.iter().map(|need| need.step.as_str()).chain([target.as_str()]).collect();

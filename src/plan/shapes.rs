@@ -95,7 +95,6 @@ impl<'a> Shapes<'a> {
     fn part(&self, whole: Shape<'a>, name: &str) -> Result<Shape<'a>, Vec<String>> {
         let listed = |known: &[&str]| Err(known.iter().map(|name| (*name).to_owned()).collect());
         match whole {
-            Shape::Unknown => Ok(Shape::Unknown),
             Shape::Step(at) => {
                 let known = self.of_step(at);
                 match name {
@@ -108,7 +107,7 @@ impl<'a> Shapes<'a> {
             Shape::Results(at) if name == ENTRY => Ok(Shape::Result(at)),
             Shape::Result(_) if !ITEM_RESULT.contains(&name) => listed(&ITEM_RESULT),
             Shape::Result(at) if name == "output" && !matches!(self.frames.step(at).verb, Verb::Run { .. }) => Ok(Shape::Output(at)),
-            Shape::Result(_) => Ok(Shape::Unknown),
+            Shape::Result(_) | Shape::Unknown => Ok(Shape::Unknown),
             Shape::Output(at) => self.of_output(at, name),
             Shape::Schema { root, at, name: named, span } => match schemas::part(root, at, name) {
                 Part::Known(at) => Ok(Shape::Schema { root, at, name: named, span }),

@@ -235,6 +235,15 @@ fn the_graph_is_drawn() {
 }
 
 #[test]
+fn what_stands_inside_is_drawn_inside() {
+    let plan = compile(include_str!("../../tests/diagnostics/whole/nested_feature.yaml"));
+    hold("drawn_inside_mermaid", &plan.mermaid());
+    hold("drawn_inside_dot", &plan.dot());
+    let choice = compile(include_str!("../../tests/diagnostics/whole/choice.yaml"));
+    hold("drawn_choice_mermaid", &choice.mermaid());
+}
+
+#[test]
 fn what_a_drawing_holds_cannot_leave_its_label() {
     let plan = compile("version: 1\nname: a\nsteps: { a: { run: \"echo \\\"x]\\\" > `y` \\\\ # & é\\nmore\" } }\n");
     assert!(plan.mermaid().contains("run: echo #quot;x]#quot; #gt; #96;y#96; \\ #35; #amp; é…"), "{}", plan.mermaid());
@@ -280,21 +289,93 @@ fn writers_that_meet_unjoined_race_wherever_they_meet() {
     }
 }
 
-#[test]
-fn ten_thousand_steps_compile() {
+/// A chain of many steps that read far back; `before` stands before each.
+fn chain(count: usize, before: &str) -> String {
     use std::fmt::Write as _;
-    let mut text = writers("  s0: {agent: w, prompt: x}\n");
-    for step in 1..10_000 {
+    let mut text = format!("{before}s0: {{agent: w, prompt: x}}\n");
+    for step in 1..count {
         let verb = if step % 2 == 0 { "agent: w, prompt: \"{{ steps.s0.output }}\"" } else { "run: \"echo {{ steps.s0.output | sh }}\"" };
         let far = if step > 2 { format!(", s{}", step / 2) } else { String::new() };
-        writeln!(text, "  s{step}: {{{verb}, needs: [s{}{far}]}}", step - 1).expect("text can be written to");
+        writeln!(text, "{before}s{step}: {{{verb}, needs: [s{}{far}]}}", step - 1).expect("text can be written to");
     }
-    let plan = compile(&text);
+    text
+}
+
+#[test]
+fn ten_thousand_steps_compile() {
+    let plan = compile(&writers(&chain(10_000, "  ")));
     assert_eq!(plan.order().len(), 10_000);
     let flat: String = (0..10_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{agent: w, prompt: x}}\n"));
     assert_eq!(errors(&flat), [codes::NEVER_JOINED]);
     let typos: String = (0..2_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{run: ls, needs: [t{step}]}}\n"));
     assert!(errors(&typos).len() <= 200);
+}
+
+#[test]
+fn ten_thousand_steps_of_a_body_compile() {
+    let body = chain(10_000, "      ");
+    let reads: String = (0..1_000).map(|step| format!(" {{{{ steps.a.output.s{step}.status | sh }}}}")).collect();
+    let text = format!("  a:\n    loop: {{until: \"true\", max: 2}}\n    steps:\n{body}  b: {{needs: [a], run: \"echo{reads}\"}}\n");
+    let plan = compile(&writers(&text));
+    let Work::Loop(spec) = &plan.step(&StepId::from("a")).expect("it is there").work else { panic!("no loop") };
+    assert_eq!((spec.body.order().len(), spec.body.agents.len(), plan.all().len()), (10_000, plan.agents.len(), 2));
+    assert!(Arc::ptr_eq(&spec.body.agents, &plan.agents), "what is the same for all frames is there once");
+}
+
+#[test]
+fn ten_thousand_items_and_a_wide_join_compile() {
+    let items: Vec<String> = (0..10_000).map(|item| format!("i{item}")).collect();
+    let plan = compile(&writers(&format!("  a: {{run: \"echo {{{{ item | sh }}}}\", for_each: {{items: [{}]}}}}\n", items.join(", "))));
+    assert_eq!(plan.step(&StepId::from("a")).and_then(|step| step.for_each.as_ref()?.items.value.as_array().map(Vec::len)), Some(10_000));
+    let wide: String = (0..10_000).map(|step| format!("  s{step}: {{agent: w, prompt: x}}\n")).collect();
+    let names: Vec<String> = (0..10_000).map(|step| format!("s{step}")).collect();
+    let names = names.join(", ");
+    let plan = compile(&writers(&format!("{wide}  m: {{needs: [{names}], merge: {{from: [{names}]}}}}\n  z: {{needs: [m], run: ls}}\n")));
+    assert_eq!(plan.needs(&StepId::from("m")).count(), 10_000);
+}
+
+#[test]
+fn a_workflow_that_is_called_twice_is_compiled_once_and_untrusted_rules_do_not_count() {
+    let text = "version: 1\nname: a\nsteps:\n  a: { workflow: publish, with: { title: x } }\n  b: { needs: [a], workflow: publish, with: { title: y } }\n";
+    let mut catalog = catalog();
+    let (plan, _) = compile_with(text, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
+    let called = |plan: &Plan, id: &str| plan.step(&StepId::from(id)).and_then(PlannedStep::inner).expect("it calls").clone();
+    assert!(Arc::ptr_eq(&called(&plan, "a"), &called(&plan, "b")));
+    let inner = called(&plan, "a");
+    assert_eq!((inner.name.as_str(), inner.agents["writer"].model.choices.as_slice()), ("publish", ["openai/own".to_owned()].as_slice()));
+    assert!(inner.agents["writer"].rules.allow.is_empty(), "the file is not trusted");
+    assert!(plan.step(&StepId::from("a")).is_some_and(|step| step.writes), "a call writes if what it calls does");
+    catalog.model_overrides.insert("own".to_owned(), "google/g".to_owned());
+    let (plan, _) = compile_with(text, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(called(&plan, "b").agents["writer"].model.choices, ["google/g"], "an override reaches the aliases of what is called");
+}
+
+#[test]
+fn frames_are_plans_with_what_is_around_them() {
+    let plan = compile(include_str!("../../tests/diagnostics/whole/nested_feature.yaml"));
+    let id = StepId::from;
+    let Work::Loop(polish) = &plan.step(&id("polish")).expect("it is there").work else { panic!("no loop") };
+    assert_eq!(polish.body.order(), [id("suite"), id("repair"), id("rounds")]);
+    assert_eq!((polish.max, polish.body.inputs.len(), polish.body.outputs.len()), (4, 2, 0));
+    assert!(polish.body.orchestrator.is_none() && plan.orchestrator.as_ref().is_some_and(|spec| spec.supervises == [id("build")]));
+    assert!(plan.step(&id("polish")).is_some_and(|step| step.writes && !step.takes_a_place()));
+    let repair = polish.body.step(&id("repair")).expect("it is there");
+    assert_eq!((repair.workspace.kind, repair.workspace.setup.len()), (WorkspaceKind::Worktree, 1), "what `defaults` say of worktrees holds for a writer");
+    let suite = polish.body.step(&id("suite")).expect("it is there");
+    assert_eq!((suite.workspace.kind, suite.workspace.setup.len(), suite.writes), (WorkspaceKind::Shared, 0, false), "and for no reader");
+    let build = plan.step(&id("build")).expect("it is there");
+    assert_eq!(build.retry_with.as_ref().map(|agent| agent.name.as_str()), Some("resolver"));
+    assert_eq!(build.idle_timeout, Some(Duration::from_mins(4)));
+    let ends = [&plan.on_failure, &plan.finally].map(|end| end.as_ref().map(|end| end.order().to_vec()));
+    assert_eq!(ends, [Some(vec![id("report"), id("mend")]), Some(vec![id("clean")])]);
+    assert_eq!(plan.all().len(), 7, "the main graph, two bodies, two called workflows, two ends");
+    let review = compile(include_str!("../../tests/diagnostics/whole/matrix_review.yaml"));
+    let Work::Agent { agent, .. } = &review.step(&id("look")).expect("it is there").work else { panic!("no agent") };
+    assert_eq!(
+        (agent.model.choices.as_slice(), agent.skills.as_slice()),
+        (["{{ matrix.model }}".to_owned()].as_slice(), ["review", "review-{{ matrix.lens }}"].map(str::to_owned).as_slice())
+    );
+    assert_eq!(review.models["strong"].choices, ["anthropic/a"]);
 }
 
 proptest! {

@@ -54,7 +54,9 @@ impl Writers<'_> {
             if let Some(from) = taken_in(&self.frame.steps[step].verb) {
                 let sources: Vec<usize> = self.sources(from, findings);
                 // A source that is not waited for is told as that, not as left over.
-                sources.iter().for_each(|&source| needed[source] = true);
+                for &source in &sources {
+                    needed[source] = true;
+                }
                 let joined: BTreeSet<usize> = sources.iter().copied().collect();
                 let chooses = matches!(self.frame.steps[step].verb, Verb::Select(_));
                 for &target in arriving.difference(&joined) {

@@ -433,3 +433,11 @@ fn errors_carry_spans_for_any_cut_of_a_template() {
         let _ = condition(cut, &scope());
     }
 }
+
+#[test]
+fn everything_that_a_template_may_call_is_in_the_reference() {
+    let page = include_str!("../../docs/language.md");
+    let called = filters::FILTERS.iter().chain(filters::TESTS).chain(filters::FUNCTIONS);
+    let missing: Vec<_> = called.filter(|name| !page.contains(&format!("`{name}`")) && !page.contains(&format!("`{name}("))).collect();
+    assert_eq!(missing, Vec::<&&str>::new(), "docs/language.md says nothing of these");
+}

@@ -10,7 +10,7 @@ agents: { writer: { system: "You report." } }
 schemas: { report: { type: object, required: [n], properties: { n: { type: integer } } } }
 steps:
   report: { agent: writer, prompt: go, output: { schema: report, file: report.json } }
-  log: { run: "seq 1 30000", output: { file: logs/all.txt } }
+  log: { run: "seq 1 30000", output: { file: all.txt } }
   each: { for_each: { items: ["a", "b c"], as: it }, run: "echo {{ it | sh }}", output: { file: each.txt } }
   named: { for_each: { items: ["x", "y"], as: it }, run: "echo {{ it | sh }}", output: { file: "named-{{ it }}.txt" } }
 "#;
@@ -25,7 +25,7 @@ fn outputs_are_kept_whole_one_a_node_and_listed() {
     let folder = bench.repo().join(".spinney/state/runs").join(&run).join("artifacts");
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(read("report.json"), "{\n  \"n\": 1\n}\n");
-    let log = read("logs/all.txt");
+    let log = read("all.txt");
     assert!(log.starts_with("1\n2\n") && log.ends_with("\n30000") && log.lines().count() == 30_000, "{} lines", log.lines().count());
     assert_eq!((read("each.a.txt"), read("named-x.txt"), read("named-y.txt")), ("a".to_owned(), "x".to_owned(), "y".to_owned()));
     assert_eq!(fs::read_dir(&folder).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("each.")).count(), 2);
@@ -46,7 +46,7 @@ fn a_name_is_never_a_way_out_nor_anothers() {
         let message = outcome(&records, "a")["failed"]["message"].to_string();
         assert!(message.contains(why), "{message}");
     }
-    let both = "version: 1\nname: both\nsteps:\n  a: { run: \"true\", output: { file: x } }\n  b: { run: \"true\", output: { file: x }, needs: [a] }\n";
+    let both = "version: 1\nname: both\ninputs: { n: { type: string, default: x } }\nsteps:\n  a: { run: \"true\", output: { file: x } }\n  b: { run: \"true\", output: { file: \"{{ inputs.n }}\" }, needs: [a] }\n";
     let bench = Bench::new().file("a", "a").commit("begin").workflow("both", both);
     let (said, records) = bench.run("both", "conversations: []", &[]);
     said.code(1);

@@ -137,12 +137,12 @@ fn several_files_become_one_log_for_code_hosts() {
         assert!(rule["help"]["markdown"].as_str().unwrap().contains("```diff") && rule["helpUri"].as_str().unwrap().contains("/docs/errors.md#e0"), "{rule}");
     }
     for result in run["results"].as_array().unwrap() {
-        let id = result["ruleIndex"].as_u64().unwrap() as usize;
+        let id = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
         assert_eq!(rules[id], result["ruleId"]);
         let place = &result["locations"][0]["physicalLocation"];
         let (file, region) = (place["artifactLocation"]["uri"].as_str().unwrap(), &place["region"]);
         let text = fs::read_to_string(bench.repo().join(file)).unwrap();
-        let number = |key: &str| region[key].as_u64().unwrap() as usize;
+        let number = |key: &str| usize::try_from(region[key].as_u64().unwrap()).unwrap();
         let bytes = &text[number("byteOffset")..number("byteOffset") + number("byteLength")];
         let line = text.lines().nth(number("startLine") - 1).unwrap();
         let columns: String = line.chars().skip(number("startColumn") - 1).take(number("endColumn") - number("startColumn")).collect();

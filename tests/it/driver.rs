@@ -74,9 +74,17 @@ pub(crate) struct Drive<'a> {
     models: Models,
     clock: Clock,
     sent: Arc<Mutex<Vec<Sent>>>,
+    inputs: Map<String, Value>,
+    asker: Arc<dyn Asker>,
 }
 
 impl Bench {
+    /// Prepares to drive runs with a scripted model.
+    pub(crate) fn drive_script(&self, script: &str) -> Drive<'_> {
+        let models = Models::scripted(Arc::new(Script::parse("script", script).unwrap()), script.to_owned());
+        Drive { bench: self, models, clock: Clock::system(), sent: Arc::default(), inputs: Map::new(), asker: Arc::new(NobodyIsThere) }
+    }
+
     /// Prepares to drive runs with a model that is a function of what it was sent.
     pub(crate) fn drive(&self, model: impl Fn(&Sent, &ModelCall<'_>) -> Line + Send + Sync + 'static) -> Drive<'_> {
         let sent: Arc<Mutex<Vec<Sent>>> = Arc::default();
@@ -93,13 +101,32 @@ impl Bench {
                 Line::Fail(error) => Err(error),
             }
         }));
-        Drive { bench: self, models: Models::scripted(Arc::new(script), "conversations: []".to_owned()), clock: Clock::system(), sent }
+        Drive {
+            bench: self,
+            models: Models::scripted(Arc::new(script), "conversations: []".to_owned()),
+            clock: Clock::system(),
+            sent,
+            inputs: Map::new(),
+            asker: Arc::new(NobodyIsThere),
+        }
     }
 }
 
 impl Drive<'_> {
     pub(crate) fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Gives runs these inputs.
+    pub(crate) fn inputs(mut self, inputs: Map<String, Value>) -> Self {
+        self.inputs = inputs;
+        self
+    }
+
+    /// Answers every question with yes.
+    pub(crate) fn saying_yes(mut self) -> Self {
+        self.asker = Arc::new(SaysYes);
         self
     }
 
@@ -117,7 +144,7 @@ impl Drive<'_> {
     pub(crate) fn run_until(&self, workflow: &str, stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {
         let project = self.project();
         let plan = self.plan(&project, workflow);
-        let prepared = project.start(plan, &Map::new(), &self.models, self.options()).unwrap();
+        let prepared = project.start(plan, &self.inputs, &self.models, self.options()).unwrap();
         self.carry_out(prepared, stop)
     }
 
@@ -138,14 +165,7 @@ impl Drive<'_> {
     }
 
     fn options(&self) -> RunOptions {
-        RunOptions {
-            asker: Arc::new(NobodyIsThere),
-            sink: Arc::new(Silent),
-            clock: self.clock.clone(),
-            unconfined: false,
-            accept_changes: false,
-            no_cache: false,
-        }
+        RunOptions { asker: self.asker.clone(), sink: Arc::new(Silent), clock: self.clock.clone(), unconfined: false, accept_changes: false, no_cache: false }
     }
 
     fn carry_out(&self, prepared: Prepared, mut stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {
@@ -186,4 +206,13 @@ pub(crate) fn answers<'a>(records: &'a [Record], node: &str) -> Vec<(&'a str, bo
         records.iter().filter_map(of).map(|(call, answer)| (call.split('_').filter_map(|part| part.parse().ok()).collect(), answer)).collect();
     answers.sort_by(|a, b| a.0.cmp(&b.0));
     answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+struct SaysYes;
+
+#[async_trait]
+impl Asker for SaysYes {
+    async fn ask(&self, _: &NodeId, _: &Question) -> Option<Answered> {
+        Some(Answered { allowed: true, by: "a test".to_owned(), note: None })
+    }
 }

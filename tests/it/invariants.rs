@@ -77,10 +77,14 @@ fn nodes_start_and_end(records: &[Record]) {
             }
             Event::RetryScheduled { node, .. } => {
                 running.remove(node);
+                // What was stopped inside of a node has no end of its own.
+                running.retain(|inner| !inner.is_inside(node));
                 revive(node, &mut ended);
             }
             Event::StepFinished { node, outcome } => {
                 running.remove(node);
+                assert!(outcome.success().is_none() || !running.iter().any(|inner| inner.is_inside(node)), "{node} succeeded over what ran in it");
+                running.retain(|inner| !inner.is_inside(node));
                 assert!(ended.insert(node, outcome).is_none(), "{node} ended twice");
             }
             Event::RunFinished { .. } => assert!(running.is_empty(), "the run ended while these ran: {running:?}"),

@@ -1,6 +1,7 @@
 //! One integration binary: everything through the front door, with a scripted model and real git.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests fail by panicking, start processes and read the environment")]
 mod access;
+mod approve;
 mod architecture;
 mod artefacts;
 mod ask;
@@ -11,8 +12,10 @@ mod demo;
 mod diagnostics;
 mod driver;
 mod dropped_in;
+mod examples;
 mod first;
 mod fixture;
+mod frames;
 mod fuzz;
 mod gate;
 mod hooked;
@@ -22,11 +25,15 @@ mod isolation;
 mod items;
 mod limits;
 mod llm;
+mod people;
 mod plan_command;
 mod real;
 mod recovery;
+mod reference;
+mod scale;
 mod scenarios;
 mod secrets;
+mod select;
 mod server;
 mod shipped;
 mod signals;

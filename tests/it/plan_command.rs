@@ -188,3 +188,68 @@ fn what_is_wrong_with_a_stub_is_said_with_its_place() {
     let run = json(&simulate(&bench, "build", "steps: { plan: { output: { tasks: 7 } } }\n", &["--input", "goal=x", "--json"]).code(1));
     assert!(run["outcome"]["failed"]["message"].as_str().unwrap().contains("does not fit its schema"), "{run}");
 }
+
+const WHOLE: &str = r#"
+version: 1
+name: whole
+description: Every verb and multiplier, in the shape of a feature, a review and a tournament.
+defaults: { model: ollama/tiny }
+agents:
+  coder: { system: "You code.", access: write }
+  reader: { system: "You read." }
+schemas:
+  findings: { type: object, required: [findings], properties: { findings: { type: array, items: { type: object, required: [claim], properties: { claim: { type: string } } } } } }
+steps:
+  files: { run: "git ls-files", output: { parse: lines } }
+  look:
+    needs: [files]
+    matrix: { lens: [tests, api], depth: [1, 2], exclude: [{ lens: api, depth: 2 }], max_parallel: 2 }
+    agent: reader
+    prompt: "Look at {{ matrix.lens }}."
+    output: { schema: findings }
+  each:
+    needs: [files]
+    for_each: { items: "{{ steps.files.output[1:] }}", as: path, join: all_done, on_item_failure: { retry_with: coder } }
+    agent: coder
+    prompt: "Move {{ path }}."
+  land: { needs: [each], merge: { from: each } }
+  polish:
+    needs: [land]
+    loop: { until: "{{ steps.suite.exit_code == 0 }}", max: 4 }
+    steps:
+      suite: { run: "make test", allow_failure: true }
+      repair: { needs: [suite], if: "{{ steps.suite.exit_code != 0 }}", agent: coder, prompt: "Mend it: {{ steps.suite.output_tail }}" }
+  gate: { needs: [polish, look], approve: { message: "Land it?" } }
+outputs: { claims: "{{ steps.look.results | length }}" }
+on_failure:
+  report: { agent: reader, prompt: "What failed: {{ run.failure }}" }
+finally:
+  clean: { run: "true" }
+"#;
+
+#[test]
+fn loops_iterate_matrices_multiply_and_the_ends_run() {
+    let bench = Bench::new().workflow("whole", WHOLE);
+    let stub = "steps:\n  polish:\n    steps:\n      suite: { times: [{ exit_code: 1 }, { exit_code: 1 }, { exit_code: 0 }] }\n";
+    let run = json(&simulate(&bench, "whole", stub, &["--json"]).code(0));
+    let nodes: Vec<&str> = run["tries"].as_array().unwrap().iter().filter_map(|leg| leg["node"].as_str()).collect();
+    assert_eq!(nodes.iter().filter(|node| node.starts_with("look/")).count(), 3, "{nodes:?}");
+    assert_eq!(nodes.iter().filter(|node| node.starts_with("each/")).count(), 2, "{nodes:?}");
+    assert_eq!(nodes.iter().filter(|node| node.ends_with("suite")).count(), 3, "{nodes:?}");
+    assert_eq!(nodes.iter().filter(|node| node.ends_with("repair")).count(), 2, "{nodes:?}");
+    assert!(nodes.iter().any(|node| node.ends_with("clean")) && !nodes.iter().any(|node| node.ends_with("report")), "{nodes:?}");
+    assert_eq!(run["outcome"]["succeeded"]["output"]["claims"], 3);
+    let red = json(&simulate(&bench, "whole", "steps:\n  polish: { steps: { suite: { exit_code: 1 } } }\n", &["--json"]).code(1));
+    let nodes: Vec<&str> = red["tries"].as_array().unwrap().iter().filter_map(|leg| leg["node"].as_str()).collect();
+    assert!(nodes.iter().any(|node| node.ends_with("report")) && nodes.iter().filter(|node| node.ends_with("suite")).count() == 4, "{nodes:?}");
+    insta::assert_snapshot!("plan_whole", stable(&bench, &bench.spinney(&["plan", "whole"]).code(0).out));
+}
+
+#[test]
+fn the_shipped_workflows_are_planned_and_simulated() {
+    let bench = Bench::new();
+    for name in ["feature"] {
+        assert!(bench.spinney(&["plan", name, "--input", "goal=x"]).code(0).out.contains("costs at most"));
+        simulate(&bench, name, "defaults: { duration: 1m }\n", &["--input", "goal=x"]).code(0);
+    }
+}

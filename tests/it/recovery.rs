@@ -3,12 +3,12 @@
 mod illegal;
 mod life;
 
-use life::{Death, Story};
+use life::{CHOICE, DURABLE, Death, Story, Tale};
 
 /// Lives of three records, the first of them of fewer, so that some life ends at every record. Three, since a hook's word
 /// and the answer that it leads to are two, and both are needed to get on.
-fn short_lives(death: Death) {
-    let story = Story::clean();
+fn short_lives(tale: &'static Tale, death: Death) {
+    let story = Story::clean(tale);
     for first in 1..=3 {
         let mut deaths = vec![(3, death); story.records];
         deaths[0].0 = first;
@@ -18,17 +18,27 @@ fn short_lives(death: Death) {
 
 #[test]
 fn a_run_of_short_lives_that_end_before_a_record_gets_there() {
-    short_lives(Death::BeforeTheNext);
+    short_lives(DURABLE, Death::BeforeTheNext);
 }
 
 #[test]
 fn a_run_of_short_lives_that_end_before_an_effect_gets_there() {
-    short_lives(Death::Untold);
+    short_lives(DURABLE, Death::Untold);
+}
+
+#[test]
+fn sub_agents_and_a_choice_of_short_lives_that_end_before_a_record_get_there() {
+    short_lives(CHOICE, Death::BeforeTheNext);
+}
+
+#[test]
+fn sub_agents_and_a_choice_of_short_lives_that_end_before_an_effect_get_there() {
+    short_lives(CHOICE, Death::Untold);
 }
 
 /// Dies once, at every `step`th record from `from` on, and lives on to the end.
 fn once(from: usize, step: usize) {
-    let story = Story::clean();
+    let story = Story::clean(DURABLE);
     for at in (from..story.records).step_by(step) {
         for death in [Death::BeforeTheNext, Death::Untold] {
             story.with_deaths(&[(at, death), (usize::MAX, death)]);
@@ -50,7 +60,7 @@ fn dying_once_at_any_record_changes_nothing() {
 
 #[test]
 fn dying_twice_changes_nothing() {
-    let story = Story::clean();
+    let story = Story::clean(DURABLE);
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..4 {
         let mut death = || (random.usize(1..story.records), if random.bool() { Death::Untold } else { Death::BeforeTheNext });

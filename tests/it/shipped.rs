@@ -1,4 +1,4 @@
-//! What ships in the library beside the demo: the hooks' scripts, and the check that `feature` finds by itself.
+//! What ships in the library beside the demo: the hooks' scripts, and the checks that workflows find by themselves.
 use crate::fixture::Bench;
 use serde_json::{Value, json};
 use std::{
@@ -124,7 +124,19 @@ conversations:
 "#;
     let bench = Bench::new();
     let said = bench
-        .spinney(&["run", "feature", "--unconfined", "--input", "goal=Write two notes", "--input", "max_agents=1", "--script", &bench.script(script)])
+        .spinney(&[
+            "run",
+            "feature",
+            "--unconfined",
+            "--input",
+            "goal=Write two notes",
+            "--input",
+            "max_agents=1",
+            "--input",
+            "ask=false",
+            "--script",
+            &bench.script(script),
+        ])
         .code(0);
     let run = bench.newest();
     crate::invariants::check(&bench.records(&run), &bench.repo());
@@ -133,20 +145,18 @@ conversations:
     assert_eq!(bench.spinney(&["run", "feature", "--script", &bench.script(script)]).code, 2, "it needs a goal");
 }
 
-/// Returns the default of the input `check` of `feature`.
-fn default_check() -> String {
-    let text = include_str!("../../workflows/feature.yaml");
-    let block = text.split("    default: |\n").nth(1).unwrap();
+/// Returns the default of an input of a shipped workflow.
+fn default_of(workflow: &str, input: &str) -> String {
+    let text = fs::read_to_string(shipped(&format!("workflows/{workflow}.yaml"))).unwrap();
+    let block = text.split(&format!("\n  {input}:\n")).nth(1).unwrap().split("    default: |\n").nth(1).unwrap();
     let lines: Vec<&str> = block.lines().take_while(|line| line.starts_with("      ")).map(|line| &line[6..]).collect();
     lines.join("\n")
 }
 
-#[test]
-fn a_project_is_checked_by_its_own_means() {
-    let tools = tempfile::tempdir().unwrap();
-    // Each tool only says what it was asked.
-    for tool in ["cargo", "npm", "go", "make", "pytest"] {
-        let path = tools.path().join(tool);
+/// Puts programs into a folder that only say what they were asked, and returns a `PATH` with it.
+fn saying(tools: &Path, names: &[&str]) -> String {
+    for tool in names {
+        let path = tools.join(tool);
         fs::write(&path, format!("#!/bin/sh\necho {tool} \"$@\"\n[ {tool} != pytest ] || exit 5\n")).unwrap();
         #[cfg(unix)]
         {
@@ -154,7 +164,56 @@ fn a_project_is_checked_by_its_own_means() {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
-    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    format!("{}:{}", tools.display(), std::env::var("PATH").unwrap())
+}
+
+/// Runs a command among some files, in each shell, and asserts what it says first.
+#[track_caller]
+fn says_among(command: &str, path: &str, files: &[(&str, &str)], wanted: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    for shell in ["sh", "bash"] {
+        let output = Command::new(shell).arg("-c").arg(command).current_dir(dir.path()).env("PATH", path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.starts_with(wanted), "{files:?}: {said} {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn all_workflows_check_a_project_in_the_same_way() {
+    for workflow in ["migrate", "tournament"] {
+        assert_eq!(default_of(workflow, "check"), default_of("feature", "check"), "{workflow}");
+    }
+}
+
+#[test]
+fn a_linter_runs_where_the_project_has_set_one_up() {
+    let tools = tempfile::tempdir().unwrap();
+    let path = saying(tools.path(), &["cargo", "npm", "golangci-lint", "make", "ruff"]);
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (&[("Cargo.toml", "[package]\n[lints.clippy]\n")], "cargo clippy -q --all-targets\n"),
+        (&[("Cargo.toml", "[workspace.lints.rust]\n")], "cargo clippy"),
+        (&[("Cargo.toml", "[package]\n"), ("clippy.toml", "")], "cargo clippy"),
+        (&[("Cargo.toml", "[package]\n")], "no linter is set up here\n"),
+        (&[("package.json", "{\"scripts\": {\"lint\" : \"x\"}}")], "npm run lint --silent\n"),
+        (&[("go.mod", ""), (".golangci.yml", "")], "golangci-lint run\n"),
+        (&[("Makefile", "all:\nlint: all\n")], "make lint\n"),
+        (&[("pyproject.toml", "[tool.ruff]\n")], "ruff check\n"),
+        (&[("pyproject.toml", "[project]\n")], "no linter"),
+        (&[], "no linter"),
+    ];
+    for (files, wanted) in cases {
+        says_among(&default_of("feature", "lint"), &path, files, wanted);
+    }
+}
+
+#[test]
+fn a_project_is_checked_by_its_own_means() {
+    let tools = tempfile::tempdir().unwrap();
+    let path = saying(tools.path(), &["cargo", "npm", "go", "make", "pytest"]);
     let cases: &[(&[(&str, &str)], &str)] = &[
         (&[("Cargo.toml", ""), ("Makefile", "test:\n")], "cargo test -q\n"),
         (&[("package.json", "{\"scripts\": {\"test\": \"x\"}}"), ("package-lock.json", "{}")], "npm ci --silent\nnpm test --silent\n"),
@@ -169,15 +228,6 @@ fn a_project_is_checked_by_its_own_means() {
         (&[], "nothing to run was found here"),
     ];
     for (files, wanted) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in *files {
-            fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        for shell in ["sh", "bash"] {
-            let output = Command::new(shell).arg("-c").arg(default_check()).current_dir(dir.path()).env("PATH", &path).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.starts_with(wanted), "{files:?}: {said} {}", String::from_utf8_lossy(&output.stderr));
-        }
+        says_among(&default_of("feature", "check"), &path, files, wanted);
     }
 }

@@ -49,3 +49,79 @@ steps:
     }
     assert!(outcome(&records, "chatty")["succeeded"].is_object());
 }
+
+#[test]
+fn a_step_may_start_from_what_the_checkout_has_or_from_a_branch() {
+    let workflow = r#"
+version: 1
+name: bases
+steps:
+  head: { run: "cat f.txt; ls" }
+  dirty: { run: "cat f.txt; ls", workspace: { kind: shared, base: dirty } }
+  again: { run: "git rev-parse HEAD", needs: [dirty], workspace: { kind: shared, base: dirty } }
+  old: { run: "cat f.txt", workspace: { kind: shared, base: old } }
+outputs: { head: "{{ steps.head.stdout }}", dirty: "{{ steps.dirty.stdout }}", old: "{{ steps.old.stdout }}", commit: "{{ steps.again.stdout }}" }
+"#;
+    let bench = Bench::new().file("f.txt", "old\n").file(".gitignore", ".spinney/\n*.log\n").commit("old");
+    bench.git(&["branch", "old"]);
+    let bench = bench.file("f.txt", "head\n").commit("head").file("f.txt", "dirty\n").file("new.txt", "n").file("x.log", "l").workflow("bases", workflow);
+    let (before, index) = (bench.git(&["status", "--porcelain"]), std::fs::read(bench.repo().join(".git/index")).unwrap());
+    let (said, records) = bench.run("bases", "conversations: []", &[]);
+    said.code(0);
+    let output = outcome(&records, "run")["succeeded"]["output"].clone();
+    assert_eq!((&output["head"], &output["old"]), (&"head\nREADME.md\nf.txt\n".into(), &"old\n".into()));
+    assert_eq!(output["dirty"], "dirty\nREADME.md\nf.txt\nnew.txt\n");
+    let refs = bench.git(&["for-each-ref", "--format=%(objectname)", &format!("refs/spinney/{}/checkout/dirty", bench.newest())]);
+    assert_eq!(output["commit"], refs);
+    assert_eq!((bench.git(&["status", "--porcelain"]), std::fs::read(bench.repo().join(".git/index")).unwrap()), (before, index));
+}
+
+#[test]
+fn ignored_files_are_copied_or_linked_and_are_never_a_part_of_the_work() {
+    let workflow = r#"
+version: 1
+name: brought
+agents: { coder: { system: x, access: write } }
+steps:
+  work:
+    agent: coder
+    prompt: go
+    workspace: { kind: worktree, copy: [".env", "conf/*.local"], link: [node_modules, "cache/deep"] }
+"#;
+    let script = r#"
+conversations:
+  - agent: coder
+    turns:
+      - calls: [{ tool: Bash, input: { command: "cat .env conf/a.local node_modules/m.js cache/deep/x; echo changed > .env; ls conf; readlink node_modules" } }]
+      - - when: "(?<real>/\\S+/node_modules)"
+          calls: [{ tool: Read, input: { file_path: "${real}/m.js" } }, { tool: Write, input: { file_path: "${real}/m.js", content: "mine" } }]
+      - calls: [{ tool: Write, input: { file_path: node_modules/m.js, content: "mine" } }, { tool: Write, input: { file_path: made.txt, content: "made" } }]
+      - say: done
+"#;
+    let bench = Bench::new().file("f.txt", "f").file(".gitignore", ".spinney/\n.env\n*.local\nnode_modules/\ncache/\n").commit("begin");
+    let bench =
+        bench.file(".env", "E\n").file("conf/a.local", "A\n").file("conf/b.log.local", "B\n").file("node_modules/m.js", "M\n").file("cache/deep/x", "X\n");
+    let bench = bench.workflow("brought", workflow);
+    let (said, records) = bench.run("brought", script, &[]);
+    said.code(0);
+    let answers = results(&records, "work");
+    assert!(answers[0].2.contains("E\nA\nM\nX\na.local\nb.log.local"), "{}", answers[0].2);
+    assert!(answers.iter().any(|(tool, is_error, text)| *tool == "Read" && !is_error && text.contains('M')), "{answers:?}");
+    let written: Vec<bool> = answers.iter().filter(|(tool, ..)| *tool == "Write").map(|(_, is_error, _)| *is_error).collect();
+    assert_eq!(written, [true, true, false], "a tool does not write through a link, nor where it leads: {answers:?}");
+    let commit = outcome(&records, "work")["succeeded"]["commit"].as_str().unwrap().to_owned();
+    assert_eq!(bench.git(&["diff", "--name-only", "HEAD", &commit]), "made.txt\n");
+    assert_eq!(std::fs::read_to_string(bench.repo().join(".env")).unwrap(), "E\n");
+    assert_eq!(std::fs::read_to_string(bench.repo().join("node_modules/m.js")).unwrap(), "M\n");
+
+    let bench = Bench::new()
+        .file("f.txt", "f")
+        .file(".gitignore", ".spinney/\nout\n")
+        .commit("begin")
+        .workflow("out", "version: 1\nname: out\nsteps: { a: { run: \"cat out\", workspace: { link: [out] } } }\n");
+    std::os::unix::fs::symlink("/etc/passwd", bench.repo().join("out")).unwrap();
+    let (said, records) = bench.run("out", "conversations: []", &[]);
+    said.code(1);
+    let failure = outcome(&records, "a")["failed"].clone();
+    assert!(failure["kind"] == "isolation" && failure["message"].as_str().unwrap().contains("leads out"), "{failure}");
+}

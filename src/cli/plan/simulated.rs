@@ -85,9 +85,11 @@ fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
     text
 }
 
+/// Nodes of the longest way that are named.
+const SHOWN: usize = 12;
+
 fn way(run: &Simulated) -> String {
     let names: Vec<String> = run.critical.iter().filter_map(|at| run.legs.get(*at)).map(|leg| line(&leg.node.to_string(), 60)).collect();
-    const SHOWN: usize = 12;
     if names.len() <= SHOWN {
         return names.join(" > ");
     }

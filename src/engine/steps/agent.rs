@@ -32,7 +32,10 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
 async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Brief, worker: &mut Agent<'_>) -> Result<Success, Trouble> {
     loop {
         let output = fitting(worker, brief).await?;
-        let Some(worktree) = &place.worktree else { return Ok(Success { output, commit: None }) };
+        let Some(worktree) = place.worktree.as_ref().filter(|_| step.writes) else {
+            place::drop_scratch(task, step, place).await;
+            return Ok(Success { output, commit: None });
+        };
         if let Some((commit, _)) = &task.state.captured {
             place::keep_result(task, commit).await?;
             return Ok(Success { output, commit: Some(commit.clone()) });
@@ -77,7 +80,7 @@ pub(super) async fn fitting(worker: &mut Agent<'_>, brief: &Brief) -> Result<Val
 async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
     let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
     let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = super::command::check(task, &commands, &place.root, &place.env).await?;
+    let checked = super::command::check(task, &commands, place.around()).await?;
     task.record(Event::VerifyRan { node: task.node.clone(), passed: checked.passed, tail: checked.tail.clone() }).await?;
     Ok(checked)
 }

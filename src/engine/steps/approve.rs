@@ -27,7 +27,7 @@ pub(super) async fn run(task: &Task, spec: &Approve) -> Result<Success, Trouble>
         return Err(Trouble::Parked);
     };
     let Some(Answered { allowed, by, note }) = &question.answer else { return Err(Trouble::Parked) };
-    let output = json!({"approved": allowed, "by": by, "note": note});
+    let output = json!({"approved": allowed, "by": by, "note": note.as_deref().unwrap_or_default()});
     if *allowed {
         return Ok(Success { output, commit: None });
     }

@@ -181,7 +181,7 @@ async fn key(task: &Task, step: &PlannedStep) -> Result<Option<Key>, Trouble> {
     let parts = cache.key.iter().map(|text| task.render("cache.key", &text.value)).collect::<Result<Vec<_>, _>>()?;
     let globs = cache.inputs.iter().map(|text| task.render("cache.inputs", &text.value)).collect::<Result<Vec<_>, _>>()?;
     let work = match &step.work {
-        Work::Agent { agent, prompt } => asked(task, step, agent, &task.render("prompt", &prompt.value)?)?,
+        Work::Agent { agent, prompt } => asked(task, step, task.agent(step, agent), &task.render("prompt", &prompt.value)?)?,
         Work::Run { command } => json!({"run": task.render("run", &command.value)?}),
         Work::Merge(_) | Work::Workflow(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => return Ok(None),
     };

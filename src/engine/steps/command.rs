@@ -11,7 +11,11 @@ use crate::{
     workflow::{Access, Parse},
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Bytes of a command's streams that are recorded; what is parsed is the whole.
 const STREAM_BYTES: usize = 64 * 1024;
@@ -23,7 +27,7 @@ const CHECK_TIME: Duration = Duration::from_mins(30);
 pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Result<Success, Trouble> {
     let place = place::make(task, step).await?;
     let command = task.render("run", command)?;
-    let output = shell(task, &command, (&place.root, place.cwd()), &place.env).await?;
+    let output = shell(task, &command, place.around()).await?;
     let text = output.stdout.text();
     let exit_code = match output.exit {
         Exit::Code(code) => code,
@@ -76,6 +80,26 @@ fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, Trouble> {
     }
 }
 
+/// What surrounds a command.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// The workspace.
+    pub(super) root: &'a Path,
+    /// Where it stands.
+    pub(super) cwd: &'a Path,
+    /// What is linked into the workspace.
+    pub(super) links: &'a [PathBuf],
+    /// Its whole environment.
+    pub(super) env: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Around<'a> {
+    /// Stands at the top of a workspace without links.
+    pub(super) fn at(root: &'a Path, env: &'a BTreeMap<String, String>) -> Around<'a> {
+        Around { root, cwd: root, links: &[], env }
+    }
+}
+
 /// What checks said.
 pub(super) struct Checked {
     pub(super) passed: bool,
@@ -83,11 +107,11 @@ pub(super) struct Checked {
 }
 
 /// Runs checks one after another until one is red.
-pub(super) async fn check(task: &Task, commands: &[String], root: &Path, env: &BTreeMap<String, String>) -> Result<Checked, Trouble> {
+pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) -> Result<Checked, Trouble> {
     // A build says nothing for long, and has its own time.
     let _held = task.pulse.hold();
     for command in commands {
-        let output = shell(task, command, (root, root), env).await?;
+        let output = shell(task, command, Around { cwd: around.root, ..around }).await?;
         match output.exit {
             Exit::Code(0) => {}
             Exit::Cancelled => return Err(Trouble::Interrupted),
@@ -99,17 +123,17 @@ pub(super) async fn check(task: &Task, commands: &[String], root: &Path, env: &B
     Ok(Checked { passed: true, tail: String::new() })
 }
 
-async fn shell(task: &Task, command: &str, (root, cwd): (&Path, &Path), env: &BTreeMap<String, String>) -> Result<Output, Trouble> {
-    let mut env = env.clone();
+async fn shell(task: &Task, command: &str, around: Around<'_>) -> Result<Output, Trouble> {
+    let mut env = around.env.clone();
     env.extend(crate::trace::traceparent().map(|parent| ("TRACEPARENT".to_owned(), parent)));
     let request = Request {
         program: Program::Shell(command.to_owned()),
-        cwd: cwd.to_owned(),
+        cwd: around.cwd.to_owned(),
         env,
         stdin: Vec::new(),
         timeout: CHECK_TIME,
         output_cap: STREAM_BYTES,
-        confine: task.services.confinement(root, Access::Write),
+        confine: task.services.confinement(around.root, Access::Write, around.links),
     };
     let output = task
         .services

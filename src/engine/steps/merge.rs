@@ -124,7 +124,7 @@ impl Verifier for Checks<'_> {
             // One that is there was left by a process that died in the middle of the checks.
             place::discard_named(&self.task.services, BTreeSet::from([slug.clone()])).await;
             let worktree = place::open(&self.task.services, &slug, commit).await?;
-            let checked = command::check(self.task, &self.commands, worktree.path(), &self.env).await?;
+            let checked = command::check(self.task, &self.commands, command::Around::at(worktree.path(), &self.env)).await?;
             place::discard(&self.task.services, worktree).await;
             Ok(checked)
         };
@@ -178,6 +178,7 @@ impl AgentResolver<'_> {
             scope: Some(conflict.paths.iter().map(|path| globset::escape(path)).collect()),
             env: self.env.clone(),
             coming: None,
+            links: Vec::new(),
         };
         let talk = task.helpers.get(&helper).map(|helper| helper.conversation.clone()).unwrap_or_default();
         let text = self.converse(&node, &place, talk, conflict).await?;

@@ -21,11 +21,12 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
     merge::Source,
-    plan::{Plan, PlannedStep, Work},
+    plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts::Scope,
     trace,
 };
 pub(super) use cache::Store as CacheStore;
+use futures_util::{FutureExt as _, future::BoxFuture};
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
 use serde_json::Value;
 pub(super) use services::Artefacts;
@@ -132,14 +133,16 @@ async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
     Ok(success)
 }
 
-async fn by_kind(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
+fn by_kind<'a>(task: &'a Task, step: &'a PlannedStep) -> BoxFuture<'a, Result<Success, Trouble>> {
     match &step.work {
-        Work::Agent { agent, prompt } => agent::run(task, step, agent, &prompt.value).await,
-        Work::Run { command } => command::run(task, step, &command.value).await,
-        Work::Merge(spec) => merge::run(task, step, spec).await,
-        Work::Select(spec) => select::run(task, step, spec).await,
-        Work::Approve(spec) => approve::run(task, spec).await,
-        Work::Workflow(_) | Work::Loop(_) => Err(Failure::new(FailureKind::Bug, "a step with steps inside has no work of its own").into()),
+        Work::Agent { agent, prompt } => agent::run(task, step, task.agent(step, agent), &prompt.value).boxed(),
+        Work::Run { command } => command::run(task, step, &command.value).boxed(),
+        Work::Merge(spec) => merge::run(task, step, spec).boxed(),
+        Work::Select(spec) => select::run(task, step, spec).boxed(),
+        Work::Approve(spec) => approve::run(task, spec).boxed(),
+        Work::Workflow(_) | Work::Loop(_) => {
+            std::future::ready(Err(Failure::new(FailureKind::Bug, "a step with steps inside has no work of its own").into())).boxed()
+        }
     }
 }
 
@@ -233,6 +236,11 @@ pub(super) fn helpers(state: &RunState, node: &NodeId) -> Arc<BTreeMap<String, N
 }
 
 impl Task {
+    /// Returns the agent that does the present attempt: the step's own, or the one that a failed item is handed over to.
+    pub(super) fn agent<'a>(&self, step: &'a PlannedStep, own: &'a Arc<AgentSpec>) -> &'a Arc<AgentSpec> {
+        step.retry_with.as_ref().filter(|_| self.state.handed_over).unwrap_or(own)
+    }
+
     /// Records an event of this task.
     async fn record(&self, event: Event) -> Result<(), Trouble> {
         Ok(self.recorder.record(event).await?)

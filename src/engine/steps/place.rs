@@ -1,15 +1,16 @@
 //! Where a step works, and how what it did becomes a commit.
-use super::{Services, Task};
+use super::{Services, Task, command::Around};
 use crate::{
     agent::{Coming, Trouble, blocking},
     event::{Brief, CommitId, Event, Failure, FailureKind, Item, NodeId},
-    git::{CaptureError, Captured, CommitMeta, Content, Expected, TreePolicy, Worktree},
+    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Worktree},
     merge,
     plan::{PlannedStep, Work},
     prompts,
     secrets::Secrets,
+    source::Spanned,
     trace,
-    workflow::{self, WorkspaceKind},
+    workflow::{self, Base, Workspace, WorkspaceKind},
 };
 use futures_util::FutureExt as _;
 use serde_json::Value;
@@ -39,9 +40,16 @@ pub(crate) struct Workplace {
     pub(crate) env: BTreeMap<String, String>,
     /// Set where the files are still being put there: to be awaited before anything looks at them.
     pub(crate) coming: Option<Coming>,
+    /// What is linked into it.
+    pub(crate) links: Vec<PathBuf>,
 }
 
 impl Workplace {
+    /// Returns what surrounds a command in it.
+    pub(super) fn around(&self) -> Around<'_> {
+        Around { root: &self.root, cwd: self.cwd(), links: &self.links, env: &self.env }
+    }
+
     /// Returns where the step stands.
     pub(crate) fn cwd(&self) -> &Path {
         self.cwd.as_deref().unwrap_or(&self.root)
@@ -53,14 +61,19 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
     let env = environment(task, step)?;
     let scope = scope(task, step)?;
     if step.workspace.kind == WorkspaceKind::None {
-        return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None });
+        return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None, links: Vec::new() });
     }
     let base = match &task.state.workspace {
         Some(workspace) => workspace.base.clone(),
         None => base(task).await?,
     };
     // A command may write where it likes in its own copy; a reading agent shares a view with the others.
-    let own = step.writes || matches!(step.work, Work::Run { .. });
+    // Who has files of the checkout brought in needs a copy too.
+    let Workspace { kind, copy, link, sparse, .. } = &step.workspace;
+    if !sparse.is_empty() {
+        return Err(Failure::new(FailureKind::Isolation, "`sparse` is not in this version").hint("leave it out: all files are checked out").into());
+    }
+    let own = step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || !copy.is_empty() || !link.is_empty();
     let mut coming = None;
     let (worktree, root) = if own {
         let mut worktree = open(&task.services, &slug(&task.node, task.state.attempts), &base).await?;
@@ -93,6 +106,10 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         };
         task.record(event).await?;
     }
+    let links = match &worktree {
+        Some(worktree) if !copy.is_empty() || !link.is_empty() => bring(task, step, worktree).await?,
+        Some(_) | None => Vec::new(),
+    };
     let of_agent = if let Work::Agent { agent, .. } = &step.work { agent.cwd.as_ref() } else { None };
     let own_cwd = step.cwd.as_ref().or(of_agent);
     if let (Some(view), true) = (&coming, own_cwd.is_some() || !step.workspace.setup.is_empty()) {
@@ -102,9 +119,20 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         None => None,
         Some(text) => Some(inside(&root, &task.render("cwd", &text.value)?)?),
     };
-    let place = Workplace { worktree, root, cwd, base: Some(base), scope, env, coming };
+    let place = Workplace { worktree, root, cwd, base: Some(base), scope, env, coming, links };
     prepare(task, step, &place).await?;
     Ok(place)
+}
+
+/// Brings ignored files of the user's checkout into a worktree, and returns where links to them lead.
+async fn bring(task: &Task, step: &PlannedStep, worktree: &Arc<Worktree>) -> Result<Vec<PathBuf>, Trouble> {
+    let globs = |what: &str, texts: &[Spanned<String>]| {
+        let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
+        Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
+    };
+    let bring = Bring { copy: globs("copy", &step.workspace.copy)?, link: globs("link", &step.workspace.link)? };
+    let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
+    blocking(FailureKind::Isolation, move || workspaces.bring(&worktree, &bring)).await
 }
 
 fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
@@ -120,7 +148,7 @@ async fn prepare(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<(
         return Ok(());
     }
     let commands = step.workspace.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = super::command::check(task, &commands, &place.root, &place.env).await?;
+    let checked = super::command::check(task, &commands, place.around()).await?;
     if checked.passed { Ok(()) } else { Err(Failure::new(FailureKind::Isolation, format!("the workspace's setup failed: {}", checked.tail)).into()) }
 }
 
@@ -136,7 +164,19 @@ pub(super) async fn start(task: &Task, isolation: &str) -> Result<CommitId, Trou
 
 /// Returns the one commit that a step starts from: the joined result of what it needs.
 pub(super) async fn base(task: &Task) -> Result<CommitId, Trouble> {
-    let (repo, base, tips) = (task.services.repo.clone(), task.base.clone(), task.tips.clone());
+    let (repo, tips) = (task.services.repo.clone(), task.tips.clone());
+    let asked = task.plan.step(&task.node.step).map(|step| &step.workspace.base);
+    let base = match asked.filter(|_| tips.is_empty() && task.base == task.run.base) {
+        None | Some(Base::Head) => task.base.clone(),
+        Some(Base::Dirty) => {
+            let (repo, base, run) = (repo.clone(), task.base.clone(), task.run.run.clone());
+            blocking(FailureKind::Isolation, move || repo.dirty(&base, &run).map_err(|error| format!("take what the checkout has: {error}"))).await?
+        }
+        Some(Base::Ref(name)) => {
+            let (repo, name) = (repo.clone(), task.render("base", &name.value)?);
+            blocking(FailureKind::Isolation, move || repo.resolve(&name).map_err(|error| format!("start from `{name}`: {error}"))).await?
+        }
+    };
     blocking(FailureKind::Merge, move || merge::join(&repo, &base, &tips).map_err(|error| format!("join the results this step starts from: {error}"))).await
 }
 

@@ -119,7 +119,7 @@ async fn gate(task: &Task, (at, candidate): (usize, &Candidate), commands: &[Str
     // One that is there was left by a process that died in the middle of the gates.
     place::discard_named(&task.services, BTreeSet::from([slug.clone()])).await;
     let worktree = place::open(&task.services, &slug, commit).await?;
-    let checked = command::check(task, commands, worktree.path(), env).await;
+    let checked = command::check(task, commands, command::Around::at(worktree.path(), env)).await;
     place::discard(&task.services, worktree).await;
     let checked = checked?;
     let progress = SelectProgress::Gated { candidate: candidate.source.node.clone(), passed: checked.passed, tail: checked.tail.clone() };
@@ -253,6 +253,7 @@ impl<'a> Election<'a> {
             scope: None,
             env: place::environment(task, self.step)?,
             coming: None,
+            links: Vec::new(),
         };
         let schema = ballot.schema(&self.judge.criteria);
         let talk = node.helper.as_ref().and_then(|name| task.helpers.get(name)).map(|helper| helper.conversation.clone()).unwrap_or_default();

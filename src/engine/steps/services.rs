@@ -148,7 +148,13 @@ impl Services {
         let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
         let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
         let kept = self.artefacts.folder.join("inputs").canonicalize();
-        let reads = spec.skills.iter().filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok()).chain(kept).collect();
+        let reads = spec
+            .skills
+            .iter()
+            .filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok())
+            .chain(kept)
+            .chain(place.links.iter().cloned())
+            .collect();
         // Rules may name the workspace or the main checkout; a denied path stays denied in both.
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
@@ -160,7 +166,7 @@ impl Services {
                 access: spec.access,
                 cancel: cancel.child_token(),
                 reads,
-                shell: Arc::new(ShellPolicy::new(self.sandbox.felt(pulse), self.confinement(&place.root, spec.access), place.env)),
+                shell: Arc::new(ShellPolicy::new(self.sandbox.felt(pulse), self.confinement(&place.root, spec.access, &place.links), place.env)),
                 scope: scope.map(Arc::new),
                 hidden,
                 skills: Arc::new(skills),
@@ -187,12 +193,14 @@ impl Services {
         Arc::new(move |path| permissions.hides(path, &RuleContext { cwd: &cwd, root: &root, home: home.as_deref(), writable: &[] }))
     }
 
-    /// Returns the walls around a command that works in `root`, and may write there or not.
-    pub(crate) fn confinement(&self, root: &Path, access: Access) -> Confinement {
+    /// Returns the walls around a command that works in `root`, and may write there or not; what is linked into it is
+    /// there to read only.
+    pub(crate) fn confinement(&self, root: &Path, access: Access, links: &[PathBuf]) -> Confinement {
         match &self.walls {
             None => Confinement::None,
             Some(walls) => {
                 let mut walls = walls.clone();
+                walls.readable.extend(links.iter().cloned());
                 match access {
                     Access::Write => walls.writable.push(root.to_owned()),
                     Access::Read => walls.readable.push(root.to_owned()),

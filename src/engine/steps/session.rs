@@ -330,6 +330,7 @@ impl SubAgents {
             scope: self.place.scope.clone(),
             env: self.place.env.clone(),
             coming: None,
+            links: Vec::new(),
         }
     }
 

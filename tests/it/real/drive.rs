@@ -83,7 +83,7 @@ impl Drive {
 
 /// The inputs of `feature`.
 pub(super) fn inputs(check: &str) -> Value {
-    json!({"goal": "Two parts", "check": check})
+    json!({"goal": "Two parts", "check": check, "ask": false})
 }
 
 /// Carries a run on until it ends, or drops it as it stands after `records` records; `None` where it was dropped.

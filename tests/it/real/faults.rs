@@ -102,7 +102,7 @@ fn ids_twice(wire: Wire) {
     let server = Hosted::start(|asked| (Answer::Say(same_ids(mind::feature(asked))), Delivery::default()));
     let bench = bench(wire, &server);
     let check = format!("check={CHECK}");
-    bench.spinney(&["run", "feature", "--unconfined", "--input", "goal=Two parts", "--input", &check]).code(0);
+    bench.spinney(&["run", "feature", "--unconfined", "--input", "goal=Two parts", "--input", "ask=false", "--input", &check]).code(0);
     check_run(&bench, &bench.records(&bench.newest()));
     check_requests(&server);
 }

@@ -51,7 +51,7 @@ fn plans_builds_in_parallel_merges_and_verifies(wire: Wire) {
     let server = Hosted::start(parallel);
     let bench = bench(wire, &server);
     let check = format!("check={CHECK}");
-    let said = bench.spinney(&["run", "feature", "--input", "goal=Two parts", "--input", &check]).code(0);
+    let said = bench.spinney(&["run", "feature", "--input", "goal=Two parts", "--input", "ask=false", "--input", &check]).code(0);
     check_run(&bench, &bench.records(&bench.newest()));
     check_requests(&server);
     assert!(said.out.contains(&format!("spinney/{}", bench.newest())), "{}", said.out);

@@ -99,7 +99,7 @@ fn the_second_choice_answers_the_whole_conversation() {
     // `feature` names Anthropic's models first; here only the other provider has a key.
     let server = Hosted::start(|asked| (Answer::Say(mind::feature(asked)), Delivery::default()));
     let bench = bench(Wire::Chat, &server);
-    let said = bench.spinney(&["run", "feature", "--input", "goal=x", "--input", "check=true"]).code(0);
+    let said = bench.spinney(&["run", "feature", "--input", "goal=x", "--input", "ask=false", "--input", "check=true"]).code(0);
     assert!(server.asked().iter().all(|asked| asked.json["model"] == "gpt-6-sol"), "{}", said.out);
 }
 

@@ -18,8 +18,26 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-const WORKFLOW: &str = include_str!("workflow.yaml");
-const SCRIPT: &str = include_str!("script.yaml");
+/// What is played, and what it gives.
+#[derive(Debug)]
+pub(super) struct Tale {
+    workflow: &'static str,
+    script: &'static str,
+    outputs: &'static [(&'static str, &'static str)],
+}
+
+/// Everything that leaves a mark outside the journal.
+pub(super) const DURABLE: &Tale = &Tale {
+    workflow: include_str!("workflow.yaml"),
+    script: include_str!("script.yaml"),
+    outputs: &[("effects", "first\nsecond\nfirst\n"), ("looked", "looked\ncounted\n")],
+};
+/// Sub-agents whose work meets, and a choice among what comes of it.
+pub(super) const CHOICE: &Tale = &Tale {
+    workflow: include_str!("choice.yaml"),
+    script: include_str!("choice-script.yaml"),
+    outputs: &[("winner", "left"), ("why", "2 of 2 votes: It goes left. / It goes left."), ("effects", "made\nafter\none\n")],
+};
 const HOOK: &str = r#"{ "hooks": { "PreToolUse": [ { "matcher": "Write", "hooks": [
     { "type": "command", "command": "! grep -q secret.txt || { echo 'no secrets here' >&2; exit 2; }" } ] } ] } }"#;
 
@@ -34,6 +52,7 @@ pub(super) enum Death {
 
 /// What a run that was left alone did, to compare others with.
 pub(super) struct Story {
+    tale: &'static Tale,
     pub(super) records: usize,
     end: End,
 }
@@ -54,18 +73,19 @@ struct End {
 
 impl Story {
     /// Runs the workflow without a death.
-    pub(super) fn clean() -> Story {
-        let (end, records) = play(&[(usize::MAX, Death::Untold)]);
-        assert_eq!(end.outcomes["run"]["succeeded"]["output"]["effects"], "first\nsecond\nfirst\n", "{end:#?}");
-        assert_eq!(end.outcomes["run"]["succeeded"]["output"]["looked"], "looked\ncounted\n");
-        Story { records, end }
+    pub(super) fn clean(tale: &'static Tale) -> Story {
+        let (end, records) = play(tale, &[(usize::MAX, Death::Untold)]);
+        for (name, value) in tale.outputs {
+            assert_eq!(end.outcomes["run"]["succeeded"]["output"][name], *value, "{end:#?}");
+        }
+        Story { tale, records, end }
     }
 
     /// Runs it with deaths: after how many records of each life, and how. A life may end the run before its death.
     #[track_caller]
     pub(super) fn with_deaths(&self, deaths: &[(usize, Death)]) {
         let shown = &deaths[..deaths.len().min(3)];
-        let (end, _) = play(deaths);
+        let (end, _) = play(self.tale, deaths);
         let End { outcomes, trees, replies, answers, checks, refs, worktrees } = end;
         for (node, outcome) in &outcomes {
             assert_eq!(Some(outcome), self.end.outcomes.get(node), "the end of {node} after {shown:?}");
@@ -82,33 +102,36 @@ impl Story {
 
 /// Returns the plan and the log of a run that died once.
 pub(super) fn log() -> (Arc<Plan>, Vec<Record>) {
-    let bench = bench();
-    let (run, ended) = live(&bench, None, (60, Death::Untold));
+    let bench = bench(DURABLE);
+    let (run, ended) = live((DURABLE, &bench), None, (60, Death::Untold));
     assert!(ended.is_err());
-    assert!(matches!(live(&bench, Some(&run), (usize::MAX, Death::Untold)).1, Ok(Ended::Finished(_))));
-    (prepare(&bench).2, bench.records(&run))
+    assert!(matches!(live((DURABLE, &bench), Some(&run), (usize::MAX, Death::Untold)).1, Ok(Ended::Finished(_))));
+    (prepare(DURABLE, &bench).2, bench.records(&run))
 }
 
-fn bench() -> Bench {
-    let bench =
-        Bench::new().file("shared.txt", "top\nmiddle\nbottom\n").commit("shared").workflow("durable", WORKFLOW).file(".spinney/hooks/no-secrets.json", HOOK);
+fn bench(tale: &Tale) -> Bench {
+    let bench = Bench::new()
+        .file("shared.txt", "top\nmiddle\nbottom\n")
+        .commit("shared")
+        .workflow("durable", tale.workflow)
+        .file(".spinney/hooks/no-secrets.json", HOOK);
     bench.spinney(&["trust", "--yes"]).code(0);
     bench
 }
 
 /// Runs the workflow through a chain of lives and looks at what is there in the end.
-fn play(deaths: &[(usize, Death)]) -> (End, usize) {
-    let bench = bench();
+fn play(tale: &Tale, deaths: &[(usize, Death)]) -> (End, usize) {
+    let bench = bench(tale);
     let mut run = None;
     for death in deaths {
-        let (id, ended) = live(&bench, run.as_ref(), *death);
+        let (id, ended) = live((tale, &bench), run.as_ref(), *death);
         run = Some(id);
         match ended {
             Ok(Ended::Finished(_)) => break,
             Ok(other) => panic!("it ended as {other:?} after {deaths:?}"),
             // A record that ends the run may be stored and nobody told: there is nothing to go on with then.
             Err(EngineError::Journal(_)) if is_over(&bench.records(run.as_ref().unwrap())) => {
-                assert_refused_as_over(&bench, run.as_ref().unwrap());
+                assert_refused_as_over(tale, &bench, run.as_ref().unwrap());
                 break;
             }
             Err(EngineError::Journal(_)) => {}
@@ -127,8 +150,8 @@ fn is_over(records: &[Record]) -> bool {
     matches!(records.last().unwrap().event, Event::RunFinished { .. })
 }
 
-fn assert_refused_as_over(bench: &Bench, run: &RunId) {
-    let (project, models, plan) = prepare(bench);
+fn assert_refused_as_over(tale: &Tale, bench: &Bench, run: &RunId) {
+    let (project, models, plan) = prepare(tale, bench);
     let refused = project.resume(run, plan, &models, options()).map(|_| "it went on");
     assert!(matches!(&refused, Err(SetupError::Over(over)) if over == run), "{refused:?}");
 }
@@ -137,16 +160,16 @@ fn options() -> RunOptions {
     RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: false, accept_changes: false, no_cache: false }
 }
 
-fn prepare(bench: &Bench) -> (Project, Models, Arc<Plan>) {
+fn prepare(tale: &Tale, bench: &Bench) -> (Project, Models, Arc<Plan>) {
     let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
-    let models = Models::scripted(Arc::new(Script::parse("script", SCRIPT).unwrap()), SCRIPT.to_owned());
+    let models = Models::scripted(Arc::new(Script::parse("script", tale.script).unwrap()), tale.script.to_owned());
     let (plan, _) = project.compile(&project.workflow("durable").unwrap(), &models).unwrap_or_else(|error| panic!("{error}"));
     (project, models, Arc::new(plan))
 }
 
 /// One process's part of a run.
-fn live(bench: &Bench, run: Option<&RunId>, (records, death): (usize, Death)) -> (RunId, Result<Ended, EngineError>) {
-    let (project, models, plan) = prepare(bench);
+fn live((tale, bench): (&Tale, &Bench), run: Option<&RunId>, (records, death): (usize, Death)) -> (RunId, Result<Ended, EngineError>) {
+    let (project, models, plan) = prepare(tale, bench);
     let options = options();
     let prepared = match run {
         None => project.start(plan, &Map::new(), &models, options),
