@@ -38,7 +38,7 @@ criterion_main!(benches);
 fn compiling(c: &mut Criterion) {
     let mut group = c.benchmark_group("compile");
     group.sample_size(20);
-    for size in [100, 1_000, 10_000] {
+    for size in [100_u64, 1_000, 10_000] {
         let chain = |before: &str| {
             (1..size).fold(format!("{before}s0: {{ run: \"true\" }}\n"), |mut yaml, n| {
                 let _ = writeln!(yaml, "{before}s{n}: {{ needs: [s{}], run: \"echo {{{{ steps.s{}.stdout | sh }}}}\" }}", n - 1, n / 2);
@@ -51,7 +51,7 @@ fn compiling(c: &mut Criterion) {
             ("body", format!("  a:\n    loop: {{ until: \"true\", max: 2 }}\n    steps:\n{}", chain("      "))),
             ("items", format!("  a: {{ for_each: {{ items: [{}], as: n }}, run: \"echo {{{{ n | sh }}}}\" }}\n", items.join(", "))),
         ];
-        group.throughput(Throughput::Elements(size as u64));
+        group.throughput(Throughput::Elements(size));
         for (shape, steps) in shapes {
             let text = format!("version: 1\nname: bench\nsteps:\n{steps}");
             let source = Arc::new(Source { name: "bench.yaml".to_owned(), text });

@@ -190,9 +190,9 @@ fn in_strings(json: &str, known: &Known, keys: bool) -> String {
         out.push_str(&rest[..=start]);
         let string = &body[..end];
         if is_key && !keys {
-            out.push_str(string)
+            out.push_str(string);
         } else {
-            out.push_str(&known.search.replace_all(string, &known.marks))
+            out.push_str(&known.search.replace_all(string, &known.marks));
         }
         rest = &body[end..];
         if let Some(after) = rest.strip_prefix('"') {

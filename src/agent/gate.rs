@@ -194,6 +194,8 @@ impl Agent<'_> {
     async fn hooks_before(&self, call: &ToolCall) -> Result<Decision, Trouble> {
         let traceparent = trace::traceparent();
         let decision = self.equipment.hooks.before(&self.session.spec.hooks, &self.ask_hooks(call, &call.input), &self.runner(traceparent.as_deref())).await;
+        // What a hook says that was cut short is no answer: it is asked again when the run goes on.
+        self.go_on()?;
         self.report(&decision, Some(&call.id)).await?;
         Ok(decision)
     }
@@ -209,6 +211,9 @@ impl Agent<'_> {
         };
         let decision =
             self.equipment.hooks.after(&self.session.spec.hooks, &self.ask_hooks(call, input), &answered, &self.runner(traceparent.as_deref())).await;
+        if !matches!(decision.verdict, Verdict::Undecided | Verdict::Allow) {
+            self.go_on()?;
+        }
         self.report(&decision, Some(&call.id)).await?;
         let mut after = After { output: decision.output.as_ref().map(plain), rollback: decision.rollback, context: decision.context, ..After::default() };
         match decision.verdict {
@@ -229,6 +234,7 @@ impl Agent<'_> {
             last_assistant_message: Some(text),
         };
         let decision = self.equipment.hooks.stop(&self.session.spec.hooks, &ending, &self.runner(traceparent.as_deref())).await;
+        self.go_on()?;
         self.report(&decision, None).await?;
         match decision.verdict {
             Verdict::Deny { reason } => Ok(Some(reason)),

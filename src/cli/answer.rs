@@ -63,8 +63,9 @@ fn said(yes: bool, note: Option<&String>) -> Said {
 fn to_run(run: &str, step: Option<&str>, said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
     let found = load_run(context, run)?;
     let report = Report::of(&found.records);
-    let (node, question) = require_question(&report, &found.run, step)?;
-    reply(&found.dir, &found.run, (node, question), said, then, context)
+    let asked = require_question(&report, &found.run, step)?;
+    let letter = letter(&found.run, asked, said, then, context)?;
+    send(&found.dir, &found.run, &letter, then, context)
 }
 
 fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
@@ -92,11 +93,6 @@ fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) 
     let letter = letter(&run, asked, said, then, context)?;
     tokens.spend(token);
     send(&dir, &run, &letter, then, context)
-}
-
-fn reply(dir: &RunDir, run: &RunId, asked: (&NodeId, &Question), said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
-    let letter = letter(run, asked, said, then, context)?;
-    send(dir, run, &letter, then, context)
 }
 
 /// Reads an answer as its question wants it.

@@ -87,8 +87,7 @@ impl From<SetupError> for Failed {
                 Failed::usage(error.to_string()).hint("git cannot keep `spinney/RUN` beside it; rename it: `git branch -m spinney NEW-NAME`")
             }
             SetupError::NoSecrets(_) => Failed::usage(error.to_string()).hint("a workflow's `secrets` are read from environment variables of the same names"),
-            SetupError::Secret(_) => Failed::usage(error.to_string()),
-            SetupError::File { .. } => Failed::usage(error.to_string()),
+            SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
             SetupError::RunDir(_)
             | SetupError::Lease(_)
             | SetupError::Store(_)

@@ -236,7 +236,9 @@ pub(super) fn carry_out(prepared: Prepared, plan: &Arc<Plan>, models: &Models, j
 
 fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
     let Prepared { journal, begun, services, dir, run, lease, warnings } = prepared;
-    warnings.iter().for_each(|warning| context.note(&format!("warning: {warning}")));
+    for warning in &warnings {
+        context.note(&format!("warning: {warning}"));
+    }
     let settings = telemetry::Settings::from_env(|name| context.settings.environment.get(name).cloned());
     let telemetry = telemetry::install(&settings, &services.secrets);
     if let Err(error) = &telemetry {

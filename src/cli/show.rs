@@ -204,7 +204,7 @@ fn reasons(report: &Report, color: bool) -> String {
                 for question in node.questions() {
                     let _ = write!(text, "\n{name} asks\n{}", indent(block(&question.text).trim_end(), 2));
                     if !question.form.choices.is_empty() {
-                        let _ = write!(text, "  one of: {}\n", line(&question.form.choices.join(", "), 200));
+                        let _ = writeln!(text, "  one of: {}", line(&question.form.choices.join(", "), 200));
                     }
                     if let Some(shown) = &question.form.shown {
                         let _ = write!(text, "\n{}", indent(block(shown).trim_end(), 4));
@@ -228,9 +228,10 @@ pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
     let mut text = "\nAnswer with\n".to_owned();
     for (id, question) in &open {
         let of = if open.len() == 1 { String::new() } else { format!(" {}", shell_words::quote(&plain(&id.to_string()))) };
-        let _ = match question.form.open {
-            false => writeln!(text, "  spinney approve {run}{of}    # or: spinney reject {run}{of} --note WHY"),
-            true => writeln!(text, "  spinney answer {run}{of} TEXT"),
+        let _ = if question.form.open {
+            writeln!(text, "  spinney answer {run}{of} TEXT")
+        } else {
+            writeln!(text, "  spinney approve {run}{of}    # or: spinney reject {run}{of} --note WHY")
         };
         if let Some(deadline) = question.form.deadline {
             let _ = writeln!(text, "    before {}; then it counts as {}", deadline.at, if deadline.allows { "approved" } else { "rejected" });

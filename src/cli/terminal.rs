@@ -10,7 +10,7 @@ use crate::{
     tasks,
 };
 use async_trait::async_trait;
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::{FutureExt, future::BoxFuture};
 use std::{
     cell::Cell,
     io::{self, Write},
@@ -48,7 +48,7 @@ impl Asker for Terminal {
         }
         let mut line = self.line.lock().await;
         // What was typed before this question stood there is not its answer.
-        if let Some(early) = line.as_mut().and_then(|typed| typed.now_or_never()) {
+        if let Some(early) = line.as_mut().and_then(FutureExt::now_or_never) {
             *line = None;
             early?;
         }

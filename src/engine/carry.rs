@@ -26,12 +26,14 @@ pub(super) struct Carry {
 }
 
 impl Carry {
-    pub(super) fn new(state: &RunState, services: Arc<Services>, run: RunStarted, node: &NodeId, question: &Question, cancel: CancellationToken) -> Carry {
+    /// Nothing comes of it for a run that never started.
+    pub(super) fn new(state: &RunState, services: &Arc<Services>, node: &NodeId, question: &Question, cancel: &CancellationToken) -> Option<Carry> {
+        let run = state.started()?.clone();
         let mut hooks = state.plan().hooks.clone();
         if let Some(Work::Agent { agent, .. }) = state.step(node).map(|step| &step.work) {
             hooks.extend(agent.hooks.iter().cloned());
         }
-        Carry { services, run, node: node.clone(), question: question.clone(), hooks, cancel }
+        Some(Carry { services: services.clone(), run, node: node.clone(), question: question.clone(), hooks, cancel: cancel.clone() })
     }
 
     /// Asks the hooks; returns the records of those that ran. Without hooks there is no token either.

@@ -170,24 +170,20 @@ fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>
             commands.push(Command::Continue { node: node.clone() });
         }
     }
-    begin(plan, state, state.ready_after(None), &mut room, commands, |after| Box::new(state.ready_after(Some(after))));
-    begin(plan, state, state.free_after(None), &mut { usize::MAX }, commands, |after| Box::new(state.free_after(Some(after))));
+    begin(plan, state, &|after| Box::new(state.ready_after(after)), room, commands);
+    begin(plan, state, &|after| Box::new(state.free_after(after)), usize::MAX, commands);
 }
 
-fn begin<'a>(
-    plan: &Plan,
-    state: &'a RunState,
-    all: impl Iterator<Item = &'a NodeId> + 'a,
-    room: &mut usize,
-    commands: &mut Vec<Command>,
-    behind: impl Fn(&NodeId) -> Box<dyn Iterator<Item = &'a NodeId> + 'a>,
-) {
+/// What may begin, from behind the step of a node on.
+type Waiting<'a> = dyn Fn(Option<&NodeId>) -> Box<dyn Iterator<Item = &'a NodeId> + 'a> + 'a;
+
+fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: usize, commands: &mut Vec<Command>) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
     let held = state.is_held();
     let stops = plan.on_exceed != OnExceed::Finish;
     let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
-    let mut rest: Box<dyn Iterator<Item = &NodeId>> = Box::new(all);
+    let mut rest = waiting(None);
     while let Some(node) = rest.next() {
         let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
         // While a person is asked whether more may be spent, what would spend it does not begin.
@@ -198,7 +194,7 @@ fn begin<'a>(
             commands.push(Command::Skip { node: node.clone(), cause: SkipCause::RunEnding });
             continue;
         }
-        if *room == 0 {
+        if room == 0 {
             break;
         }
         if node.item.is_some()
@@ -207,12 +203,12 @@ fn begin<'a>(
             let begun = begun.entry(node.whole()).or_default();
             if *begun >= most {
                 // None of its other items may begin either, however many there are.
-                rest = behind(node);
+                rest = waiting(Some(node));
                 continue;
             }
             *begun += 1;
         }
-        *room -= 1;
+        room -= 1;
         commands.push(Command::Start { node: node.clone(), attempt: state.node(node).map_or(0, |state| state.attempts) + 1 });
     }
 }

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(inbox.waiting(), Vec::<String>::new());
         let name = inbox.post(&answer("ann")).unwrap();
         assert!(matches!(inbox.post(&answer("bob")), Err(InboxError::Answered { by }) if by == "ann"));
-        assert_eq!(inbox.waiting(), [name.clone()]);
+        assert_eq!(inbox.waiting(), std::slice::from_ref(&name));
         assert_eq!(inbox.read(&name).unwrap().by, "ann");
         inbox.refuse(&name, "too late").unwrap();
         assert!(!inbox.waits(&name));

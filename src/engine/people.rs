@@ -189,7 +189,7 @@ impl People {
 
     /// Asks the open questions of a node and of its helpers that were not asked in this process.
     pub(super) fn ask(&mut self, owner: &NodeId, state: &RunState) {
-        let (Some(services), Some(run)) = (self.services.clone(), state.started()) else { return };
+        let Some(services) = self.services.clone() else { return };
         for (node, question) in state.questions().filter(|(node, _)| node.owner() == *owner) {
             let key = (node.clone(), question.call.clone());
             if self.asked.contains_key(&key) {
@@ -197,7 +197,7 @@ impl People {
             }
             let cancel = self.cancel.child_token();
             self.asked.insert(key, cancel.clone());
-            let carry = carry::Carry::new(state, services.clone(), run.clone(), node, question, cancel.clone());
+            let Some(carry) = carry::Carry::new(state, &services, node, question, &cancel) else { continue };
             let (services, node, question) = (services.clone(), node.clone(), question.clone());
             let nobody = Heard::Asked { node: node.clone(), call: question.call.clone(), answer: None, carried: Vec::new() };
             let asking = async move {

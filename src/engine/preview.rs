@@ -237,9 +237,14 @@ impl Project {
         if let Some(head) = &head {
             scope = scope.with("run", json!({"base": head.commit.0, "head": head.branch.clone().unwrap_or_else(|| head.commit.0.clone())}));
         }
-        let steps = known.steps(plan, &scope);
-        let aside = |part: &Option<std::sync::Arc<Plan>>| part.as_ref().map(|part| known.steps(part, &scope)).unwrap_or_default();
-        let (on_failure, finally) = (aside(&plan.on_failure), aside(&plan.finally));
+        let none = BTreeSet::new();
+        let steps = known.steps(plan, &none, &scope);
+        let aside = |part: &Option<std::sync::Arc<Plan>>, base| part.as_ref().map(|part| known.steps(part, base, &scope)).unwrap_or_default();
+        // What always runs at the end stands on all that was made.
+        let bases = bases(plan, &none);
+        let left = |step: &PlannedStep| if step.writes { BTreeSet::from([step.id.0.clone()]) } else { bases.get(&step.id).cloned().unwrap_or_default() };
+        let all = plan.sinks().flat_map(left).collect();
+        let (on_failure, finally) = (aside(&plan.on_failure, &none), aside(&plan.finally, &all));
         let orchestrator = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent)).map(|agent| known.agent(agent, 1));
         let watching = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent)).map_or(Cost::NOTHING, |agent| known.session(agent));
         let all = steps.iter().chain(&on_failure).chain(&finally).fold(watching, |sum, step| sum.and(step.at_most));
@@ -270,15 +275,16 @@ fn partial(plan: &Plan, given: &Map<String, Value>) -> Map<String, Value> {
 }
 
 impl Known<'_> {
-    fn steps(&self, plan: &Plan, scope: &Scope) -> Vec<StepPreview> {
-        let bases = bases(plan);
+    /// `around` is what the plan itself starts from, where that is not where the run does.
+    fn steps(&self, plan: &Plan, around: &BTreeSet<String>, scope: &Scope) -> Vec<StepPreview> {
+        let bases = bases(plan, around);
         plan.steps().map(|step| self.step(plan, step, bases.get(&step.id).cloned().unwrap_or_default(), scope)).collect()
     }
 
     fn step(&self, plan: &Plan, step: &PlannedStep, given: BTreeSet<String>, scope: &Scope) -> StepPreview {
         let items = self.items(step, scope);
         let agent = Known::of_step(step);
-        let steps = step.inner().map(|inner| self.steps(inner, &inside(step, scope))).unwrap_or_default();
+        let steps = step.inner().map(|inner| self.steps(inner, &given, &inside(step, scope))).unwrap_or_default();
         let tries = step.retry.as_ref().map_or(1, |retry| retry.max.saturating_add(1));
         let iterations = if let Work::Loop(spec) = &step.work { Some(spec.max) } else { None };
         let again = step.retry_with.as_ref().map_or(Cost::NOTHING, |agent| self.session(agent));
@@ -451,7 +457,7 @@ impl LimitsShown {
 }
 
 /// Returns for each step those whose work it starts from: the nearest before it that write.
-fn bases(plan: &Plan) -> BTreeMap<StepId, BTreeSet<String>> {
+fn bases(plan: &Plan, around: &BTreeSet<String>) -> BTreeMap<StepId, BTreeSet<String>> {
     let mut bases: BTreeMap<StepId, BTreeSet<String>> = BTreeMap::new();
     for id in plan.order() {
         let mut own = BTreeSet::new();
@@ -462,7 +468,7 @@ fn bases(plan: &Plan) -> BTreeMap<StepId, BTreeSet<String>> {
                 own.extend(bases.get(&need.id).into_iter().flatten().cloned());
             }
         }
-        bases.insert(id.clone(), own);
+        bases.insert(id.clone(), if own.is_empty() { around.clone() } else { own });
     }
     bases
 }

@@ -374,7 +374,6 @@ impl<S: Store> Engine<'_, S> {
                 self.live.parked.insert(node.clone());
                 self.people.ask(node, self.journal.state());
             }
-            End::Parked => {}
             End::Interrupted if self.expired && !self.live.stopping && !self.is_halted(node) => {
                 let failure = out_of_budget(Limit::Time);
                 if self.journal.state().is_orchestrator(node) {
@@ -383,7 +382,7 @@ impl<S: Store> Engine<'_, S> {
                     self.node_ended(node, failure.into())?;
                 }
             }
-            End::Interrupted => {}
+            End::Parked | End::Interrupted => {}
             End::Joined(joined) => self.joined(node, joined)?,
             End::Rested { text, failure } => self.append(vec![Event::OrchestratorRested { node: node.clone(), text, failure }])?,
             End::Closed(Ok(outcome)) => self.append(vec![Event::RunFinished { outcome }])?,

@@ -154,9 +154,9 @@ fn run(state: &RunState) -> Value {
 }
 
 fn failure(state: &RunState) -> Value {
-    let failed = state.plan().order().iter().find_map(|id| state.outcome(&NodeId::step(id)).and_then(Outcome::failure).map(|failure| (id, failure)));
+    let failed = state.first_failed().and_then(|node| Some((node, state.outcome(node)?.failure()?)));
     match (failed, state.limit()) {
-        (Some((id, failure)), _) => json!(format!("step `{id}`: {}", failure.message)),
+        (Some((node, failure)), _) => json!(format!("step `{}`: {}", node.step, failure.message)),
         (None, Some(limit)) => json!(crate::agent::out_of_budget(limit).message),
         (None, None) => Value::Null,
     }

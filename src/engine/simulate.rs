@@ -386,7 +386,9 @@ impl Crew for Cast {
                 nothing
             }
             (_, timer) => {
-                timer.into_iter().for_each(|timer| self.0.move_to(timer));
+                if let Some(timer) = timer {
+                    self.0.move_to(timer);
+                }
                 Waits { timer, time_left: None }
             }
         }

@@ -323,15 +323,12 @@ fn expanded(text: &str, value: &dyn Fn(&str) -> String) -> String {
         let end = body.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(body.len());
         let (name, tail) = body.split_at(end);
         let tail = if braced { tail.strip_prefix('}') } else { Some(tail) };
-        match tail.filter(|_| !name.is_empty()) {
-            Some(tail) => {
-                out.push_str(&value(name));
-                rest = tail;
-            }
-            None => {
-                out.push('$');
-                rest = after;
-            }
+        if let Some(tail) = tail.filter(|_| !name.is_empty()) {
+            out.push_str(&value(name));
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
         }
     }
     out + rest

@@ -6,6 +6,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    plan::PlannedStep,
     workflow::{On, OnItemFailure},
 };
 
@@ -142,7 +143,7 @@ impl RunState {
     }
 
     fn make_ready(&mut self, id: &NodeId) {
-        let takes_a_place = self.step(id).is_none_or(|step| step.takes_a_place());
+        let takes_a_place = self.step(id).is_none_or(PlannedStep::takes_a_place);
         let state = self.node_mut(id);
         state.phase = Phase::Ready;
         let place = state.place;
@@ -266,10 +267,11 @@ impl RunState {
     }
 
     fn conversed(&mut self, id: &NodeId, event: &Event) {
-        if matches!(event, Event::ModelReplied { .. }) && self.is_orchestrator(id) {
-            if let Some(frame) = self.frame_mut(&id.within) {
-                frame.watch.replied();
-            }
+        if matches!(event, Event::ModelReplied { .. })
+            && self.is_orchestrator(id)
+            && let Some(frame) = self.frame_mut(&id.within)
+        {
+            frame.watch.replied();
         }
         let state = self.nodes.entry(id.clone()).or_default();
         let before = *state.conversation.spent();
@@ -359,7 +361,16 @@ impl RunState {
         }
     }
 
+    /// Returns whether a node is one of the run's own steps, and not the opener of its ends.
+    fn is_own_step(&self, id: &NodeId) -> bool {
+        id.within.is_empty() && self.plan.step(&id.step).is_some()
+    }
+
     fn whole_step_ended(&mut self, id: &NodeId, outcome: &Outcome) {
+        let place = self.node_mut(id).place;
+        if self.is_own_step(id) && outcome.failure().is_some() && self.first_failed.as_ref().is_none_or(|(first, _)| place < *first) {
+            self.first_failed = Some((place, id.clone()));
+        }
         let counts = outcome.failure().is_some() && self.step(id).is_some_and(|step| !step.allow_failure);
         let Some(frame) = self.frame_mut(&id.within) else { return };
         frame.open_steps = frame.open_steps.saturating_sub(1);
@@ -429,9 +440,8 @@ impl RunState {
         for key in fan.keys.clone() {
             let sibling = id.with_item(&key);
             match self.nodes.get(&sibling).map(|state| state.phase) {
-                Some(Phase::Ended) | None => {}
                 Some(Phase::Running) if fail_fast => drop(self.doomed.insert(sibling, id.clone())),
-                Some(Phase::Running) => {}
+                Some(Phase::Running | Phase::Ended) | None => {}
                 Some(Phase::Waiting | Phase::Ready | Phase::Retrying) => {
                     self.no_longer_ready(&sibling);
                     self.timers.remove(&sibling);

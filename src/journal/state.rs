@@ -42,6 +42,8 @@ pub struct RunState {
     pub(super) timers: BTreeMap<NodeId, Timestamp>,
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
+    /// Of the run's own steps that failed, the first in the plan's order.
+    pub(super) first_failed: Option<(Place, NodeId)>,
     pub(super) limit: Option<Limit>,
     pub(super) raises: u32,
     pub(super) branch: Option<Branch>,
@@ -229,6 +231,7 @@ impl RunState {
             timers: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
+            first_failed: None,
             limit: None,
             raises: 0,
             branch: None,
@@ -429,6 +432,11 @@ impl RunState {
     /// Returns whether a person is being asked whether the run may use more than its limits say.
     pub fn is_held(&self) -> bool {
         self.asking.first().is_some_and(|node| node.step.0 == ACCOUNT)
+    }
+
+    /// Returns the first of the run's own steps that failed, in the plan's order, whether or not it may.
+    pub fn first_failed(&self) -> Option<&NodeId> {
+        self.first_failed.as_ref().map(|(_, node)| node)
     }
 
     /// Returns the limit of the run that was reached.

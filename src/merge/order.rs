@@ -29,7 +29,9 @@ fn on_top(below: &[BTreeSet<usize>], weights: &[usize]) -> Vec<usize> {
     let mut open: Vec<usize> = below.iter().map(BTreeSet::len).collect();
     let mut above: Vec<Vec<usize>> = vec![Vec::new(); below.len()];
     for (at, needs) in below.iter().enumerate() {
-        needs.iter().for_each(|need| above[*need].push(at));
+        for need in needs {
+            above[*need].push(at);
+        }
     }
     let mut free: BTreeSet<(usize, usize)> = (0..below.len()).filter(|at| open[*at] == 0).map(|at| (weights[at], at)).collect();
     let mut places = Vec::with_capacity(below.len());

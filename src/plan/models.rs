@@ -10,9 +10,9 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Checks overrides against the aliases of all workflows of a run.
+/// Checks overrides against the aliases of all workflows of a run and of the configuration.
 pub(super) fn check_overrides(workflow: &Workflow, catalog: &Catalog, aliases: &BTreeSet<String>, findings: &mut Findings<'_>) {
-    for (name, choice) in catalog.model_overrides.iter().filter(|(name, _)| !aliases.contains(*name)) {
+    for (name, choice) in catalog.model_overrides.iter().filter(|(name, _)| !aliases.contains(*name) && !catalog.aliases.contains_key(*name)) {
         let at = workflow.models.first().map_or(workflow.name.span, |(name, _)| name.span);
         let unknown = findings.error(codes::UNKNOWN_MODEL, at, format!("`--model {name}={choice}` names an alias that this workflow does not have"));
         let near = nearest(name, aliases.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));

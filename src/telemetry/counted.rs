@@ -48,7 +48,9 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         if !self.secrets.is_empty() {
-            batch.iter_mut().for_each(|span| clean(span, &self.secrets));
+            for span in &mut batch {
+                clean(span, &self.secrets);
+            }
         }
         // The error ends here: its one reader is whoever ends the exporter.
         self.exporter.export(batch).await.or_else(|error| {

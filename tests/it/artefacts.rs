@@ -37,10 +37,8 @@ fn outputs_are_kept_whole_one_a_node_and_listed() {
 #[test]
 fn a_name_is_never_a_way_out_nor_anothers() {
     for (name, why) in [("../out", "is no name of a file"), ("/tmp/out", "is no name of a file"), (".hidden", "hidden"), ("", "is no name of a file")] {
-        let workflow = format!(
-            "version: 1\nname: bad\ninputs: {{ name: {{ type: string }} }}\nsteps: {{ a: {{ run: \"true\", output: {{ file: \"{{{{ inputs.name }}}}\" }} }} }}\n"
-        );
-        let bench = Bench::new().file("a", "a").commit("begin").workflow("bad", &workflow);
+        let workflow = "version: 1\nname: bad\ninputs: { name: { type: string } }\nsteps: { a: { run: \"true\", output: { file: \"{{ inputs.name }}\" } } }\n";
+        let bench = Bench::new().file("a", "a").commit("begin").workflow("bad", workflow);
         let (said, records) = bench.run("bad", "conversations: []", &["--input", &format!("name={name}")]);
         said.code(1);
         let message = outcome(&records, "a")["failed"]["message"].to_string();
@@ -55,7 +53,7 @@ fn a_name_is_never_a_way_out_nor_anothers() {
 
 #[test]
 fn two_hundred_long_results_fit_into_a_prompt_and_the_whole_of_each_can_be_read() {
-    let workflow = r###"
+    let workflow = r#"
 version: 1
 name: many
 defaults: { max_parallel: 8 }
@@ -69,7 +67,7 @@ steps:
     agent: judge
     needs: [many]
     prompt: "Judge:\n{% for r in steps.many.results %}## {{ r.key }}\n{{ r.output.stdout }}\n{% endfor %}That is all."
-"###;
+"#;
     let script = r#"
 window: 200000
 conversations:

@@ -166,6 +166,11 @@ fn a_feature_whose_plan_fails_is_explained() {
     assert!(!begun(&records, "land"));
 }
 
+#[test]
+fn a_feature_that_is_interrupted_ends_as_one_that_was_left_alone() {
+    feature().input("ask", false).interrupted(37, |bench, records| (files(bench), result(bench, "two.txt"), outputs(records)["ejected"].clone()));
+}
+
 /// A change on a branch of its own, held against `main`, which has gone on since.
 fn change() -> Bench {
     let bench = Bench::new().file("src/math.rs", "fn add() {}\n").file("tests/math.rs", "#[test]\nfn adds() {}\n").commit("math");

@@ -5,7 +5,10 @@ use crate::{
     fixture::{Bench, outcome, results},
 };
 use serde_json::{Value, json};
-use spinney::event::{Event, Record};
+use spinney::{
+    engine::Ended,
+    event::{Event, Record},
+};
 use std::fs;
 
 /// A repository with one writing agent `worker` under one hook file, trusted.
@@ -225,4 +228,18 @@ fn a_deny_wins_against_every_allow() {
             }
         }
     }
+}
+
+#[test]
+fn a_hook_that_is_cut_short_with_the_run_has_refused_nothing() {
+    let bench = hooked(&at("PreToolUse", "Write", "cat > /dev/null", ""), "");
+    let drive =
+        bench.drive(|sent, _| if sent.turn() == 0 { Line::call("Write", json!({"file_path": "new.txt", "content": "new\n"})) } else { Line::say("done") });
+    let (ended, records) = drive.run_until("one", |record| matches!(record.event, Event::ModelReplied { .. }));
+    assert!(matches!(ended, Ended::Interrupted), "{ended:?}");
+    assert!(results(&records, "work").is_empty(), "the call waits for its answer");
+    let (ended, records) = drive.resume("one");
+    assert!(matches!(ended, Ended::Finished(_)), "{ended:?}");
+    assert!(results(&records, "work").iter().all(|(_, is_error, _)| !is_error), "{:?}", results(&records, "work"));
+    assert_eq!(bench.git(&["show", &format!("spinney/{}:new.txt", bench.newest())]), "new\n");
 }

@@ -1,4 +1,5 @@
-//! The reference of the language says what is so: each of its examples is compiled and planned, and every key is in it.
+//! The reference of the language says what is so: each of its examples is compiled, planned and simulated, and every
+//! key is in it.
 use crate::fixture::Bench;
 use serde_json::{Map, Value};
 use spinney::prompts;
@@ -20,7 +21,7 @@ fn within(frame: &Map<String, Value>, example: Map<String, Value>) -> Value {
     for (key, value) in example {
         match (whole.get_mut(&key), value) {
             (Some(Value::Object(there)), Value::Object(more)) if ["inputs", "models", "agents", "schemas", "steps"].contains(&key.as_str()) => {
-                there.extend(more)
+                there.extend(more);
             }
             (_, value) => drop(whole.insert(key, value)),
         }
@@ -29,7 +30,7 @@ fn within(frame: &Map<String, Value>, example: Map<String, Value>) -> Value {
 }
 
 #[test]
-fn every_example_is_compiled_and_planned() {
+fn every_example_is_compiled_planned_and_simulated() {
     let examples = examples();
     assert!(examples.len() >= 20, "where are the examples?");
     let frame = map(examples[0]);
@@ -41,12 +42,15 @@ fn every_example_is_compiled_and_planned() {
         bench = bench.file(&name, &whole);
         names.push(name);
     }
+    let stub = bench.script("{}");
     for (name, example) in names.iter().zip(&examples) {
         let valid = bench.spinney(&["validate", name]);
         assert_eq!(valid.code, 0, "{example}\n{}", valid.out);
-        let arguments = ["plan", name.as_str(), "--input", "ticket=AB-1"];
-        let planned = bench.spinney(&arguments[..if example.contains("ticket:") { 4 } else { 2 }]);
-        assert_eq!(planned.code, 0, "{example}\n{}\n{}", planned.out, planned.err);
+        let given: &[&str] = if example.contains("ticket:") { &["--input", "ticket=AB-1"] } else { &[] };
+        for simulated in [&[] as &[&str], &["--stub", &stub]] {
+            let planned = bench.spinney(&[&["plan", name.as_str()], given, simulated].concat());
+            assert_eq!(planned.code, 0, "{example}\n{}\n{}", planned.out, planned.err);
+        }
     }
 }
 

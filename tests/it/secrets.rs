@@ -85,7 +85,9 @@ fn a_value_is_in_nothing_that_a_run_leaves() {
     assert!(!bodies.is_empty() && !output.stdout.is_empty());
     absent("standard output", &output.stdout);
     absent("standard error", &output.stderr);
-    bodies.iter().for_each(|body| absent("a trace", body));
+    for body in &bodies {
+        absent("a trace", body);
+    }
     absent_below(&bench.repo().join(".spinney/state"));
     absent("what a hook heard", &fs::read(bench.repo().join(".spinney/heard")).unwrap());
     for words in [&["show"][..], &["show", "--json"], &["show", "--step", "work"], &["diff"], &["runs"]] {

@@ -111,7 +111,7 @@ fn the_majority_of_blind_judges_decides_and_the_winner_flows_on() {
     let candidate = outcome(&records, "fix/long")["succeeded"]["commit"].clone();
     assert_eq!((&output["commit"], &outcome(&records, "pick")["succeeded"]["commit"]), (&candidate, &candidate), "the very commit flows on");
     let Some(SelectProgress::Chosen { losers, kept_until: Some(until), .. }) = progress(&records).last().copied() else { panic!("{:?}", progress(&records)) };
-    let week = std::time::Duration::from_secs(7 * 24 * 3600);
+    let week = std::time::Duration::from_hours(168);
     assert!(until.since(records[0].at) >= week);
     assert_eq!(losers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>(), ["fix/longest", "fix/short"]);
     for (_, commit) in losers {
@@ -122,12 +122,11 @@ fn the_majority_of_blind_judges_decides_and_the_winner_flows_on() {
     assert!(shown.contains("Choice pick") && shown.contains("chosen") && shown.contains("2 put aside, kept until"), "{shown}");
 }
 
-/// What blind judges are told holds the work, and neither names nor models; each sees another order, always the same one.
+/// What blind judges are told holds the work, and neither names nor models.
 fn no_names_are_told(drive: &Drive<'_>) {
     let sent = drive.sent();
     let told: BTreeMap<u32, &Sent> = sent.iter().filter_map(|sent| Some((judge_number(sent)?, sent))).collect();
     assert_eq!(told.len(), 3);
-    let mut orders = BTreeSet::new();
     for sent in told.values() {
         let text = &sent.messages[0];
         assert!(
@@ -138,10 +137,8 @@ fn no_names_are_told(drive: &Drive<'_>) {
             assert!(!text.contains(name), "{name} is told: {text}");
         }
         assert_eq!(labels(sent), ["A", "B", "C"]);
-        orders.insert(["LLL", "LL", "S"].map(|line| label(sent, line)));
         assert!(sent.system.contains("\"enum\":[\"A\",\"B\",\"C\"]"), "{}", sent.system);
     }
-    assert!(!orders.is_empty());
 }
 
 #[test]
@@ -260,11 +257,8 @@ fn nothing_is_gated_or_voted_twice_whenever_the_process_ends() {
         let drive = bench.drive(model);
         let mut seen = 0;
         let (ended, _) = drive.run_until("pick", |record| {
-            let is_next = matches!(record.event, Event::SelectAdvanced { .. }) && {
-                seen += 1;
-                seen == stop_at + 1
-            };
-            is_next
+            seen += usize::from(matches!(record.event, Event::SelectAdvanced { .. }));
+            matches!(record.event, Event::SelectAdvanced { .. }) && seen == stop_at + 1
         });
         let records = if ended == Ended::Interrupted { drive.resume("pick").1 } else { bench.records(&bench.newest()) };
         let output = output(&records);

@@ -107,8 +107,8 @@ conversations:
     let answers = results(&records, "work");
     assert!(answers[0].2.contains("E\nA\nM\nX\na.local\nb.log.local"), "{}", answers[0].2);
     assert!(answers.iter().any(|(tool, is_error, text)| *tool == "Read" && !is_error && text.contains('M')), "{answers:?}");
-    let written: Vec<bool> = answers.iter().filter(|(tool, ..)| *tool == "Write").map(|(_, is_error, _)| *is_error).collect();
-    assert_eq!(written, [true, true, false], "a tool does not write through a link, nor where it leads: {answers:?}");
+    let refused = answers.iter().filter(|(tool, is_error, _)| *tool == "Write" && *is_error).count();
+    assert_eq!(refused, 2, "a tool does not write through a link, nor where it leads: {answers:?}");
     let commit = outcome(&records, "work")["succeeded"]["commit"].as_str().unwrap().to_owned();
     assert_eq!(bench.git(&["diff", "--name-only", "HEAD", &commit]), "made.txt\n");
     assert_eq!(std::fs::read_to_string(bench.repo().join(".env")).unwrap(), "E\n");

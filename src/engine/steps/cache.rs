@@ -108,10 +108,11 @@ impl Store {
         let text = fs::read_to_string(&path).ok()?;
         let whole = text.split_once('\n').filter(|(hash, body)| BlobId::of(body.as_bytes()).0 == *hash);
         let entry = whole.and_then(|(_, body)| serde_json::from_str(body).ok());
-        match &entry {
+        if entry.is_some() {
             // The time of its last use decides how long it stays.
-            Some(_) => drop(fs::File::open(&path).and_then(|file| file.set_modified(now()))),
-            None => tracing::warn!(target: trace::TARGET, "the kept result {} is damaged and passed over", path.display()),
+            drop(fs::File::open(&path).and_then(|file| file.set_modified(now())));
+        } else {
+            tracing::warn!(target: trace::TARGET, "the kept result {} is damaged and passed over", path.display());
         }
         entry
     }

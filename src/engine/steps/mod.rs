@@ -224,7 +224,7 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
             let first = || state.frame(&node.frame(of.attempts, 1)).and_then(|frame| frame.base.clone());
             let (Some(commit), Some(base)) = (commit, of.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
             let title = of.item.as_ref().and_then(Item::title).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
-            sources.push(Source { node, commit, base, title });
+            sources.push(Source { node, title, commit, base });
         }
     }
     sources

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{BlobId, Brief, CommitId, Event, Failure, FailureKind, NodeId, Scores, SelectProgress, Success},
+    event::{BlobId, Brief, CommitId, Event, Failure, FailureKind, NodeId, RunId, Scores, SelectProgress, Success},
     message::Message,
     plan::{AgentSpec, JudgeSpec, PlannedStep, SelectSpec},
     workflow::{Access, Tie},
@@ -282,7 +282,7 @@ impl<'a> Election<'a> {
             return Ballot(order.into_iter().map(|candidate| (candidate.key.clone(), candidate)).collect());
         }
         let (run, node) = (&self.task.run.run, &self.task.node);
-        order.sort_by_cached_key(|candidate| BlobId::of(format!("{run}\n{node}\n{number}\n{}", candidate.source.node).as_bytes()));
+        order.sort_by_cached_key(|candidate| rank((run, node), number, &candidate.source.node));
         Ballot(order.into_iter().enumerate().map(|(at, candidate)| (letters(at), candidate)).collect())
     }
 
@@ -386,6 +386,11 @@ fn mean(votes: &[Vote]) -> Scores {
     mean
 }
 
+/// Ranks a candidate for one vote: as good as by chance, and the same after a crash.
+fn rank((run, node): (&RunId, &NodeId), vote: u32, candidate: &NodeId) -> BlobId {
+    BlobId::of(format!("{run}\n{node}\n{vote}\n{candidate}").as_bytes())
+}
+
 /// Returns `A` to `Z`, then `AA` and so on.
 fn letters(at: usize) -> String {
     let letter = char::from(b'A' + u8::try_from(at % 26).unwrap_or_default());
@@ -453,6 +458,20 @@ mod tests {
             scores: Scores::from([("a".to_owned(), BTreeMap::from([("risk".to_owned(), score)]))]),
             why: String::new(),
         };
-        assert_eq!(mean(&[vote(1.0), vote(4.0)])["a"]["risk"], 2.5);
+        assert!((mean(&[vote(1.0), vote(4.0)])["a"]["risk"] - 2.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_vote_sees_another_order_and_always_the_same() {
+        let order = |run: &str, vote: u32| {
+            let node = NodeId::step(&"pick".into());
+            let mut keys = ["a", "b", "c", "d"];
+            keys.sort_by_cached_key(|key| rank((&run.into(), &node), vote, &NodeId::item(&"fix".into(), key)));
+            keys
+        };
+        let orders: BTreeSet<_> = (1..=12).map(|vote| order("run-1", vote)).collect();
+        assert!(orders.len() > 6, "{orders:?}");
+        assert_eq!(order("run-1", 3), order("run-1", 3));
+        assert!((1..=12).any(|vote| order("run-1", vote) != order("run-2", vote)));
     }
 }

@@ -274,7 +274,7 @@ impl SubAgents {
             self.keep(node, commit).await?;
             let words = if let Next::End(Ending::Done { text }) = known.conversation.next() { text } else { String::new() };
             self.note_worktree(node, order).await?;
-            return Ok(Done { output: self.answer(node, &words, known.conversation.spent()), work: captured });
+            return Ok(Done { output: answer(node, &words, known.conversation.spent()), work: captured });
         }
         let worktree = place::open(self.services(), &self.slug(node), order.base).await?;
         if known.is_none_or(|known| known.workspace.is_none()) {
@@ -303,7 +303,7 @@ impl SubAgents {
         note(worker.span(), &ended);
         let (text, work) = ended?;
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(order.name.to_owned(), worktree);
-        Ok(Done { output: self.answer(node, &text, worker.talk().spent()), work })
+        Ok(Done { output: answer(node, &text, worker.talk().spent()), work })
     }
 
     /// Finds the worktree again that a process left after the work in it was committed, so that it can be removed.
@@ -409,30 +409,6 @@ impl SubAgents {
         }
     }
 
-    fn answer(&self, node: &NodeId, words: &str, spent: &Spent) -> ToolOutput {
-        let words = words.trim();
-        let mut end = words.len().min(ANSWER_BYTES);
-        while !words.is_char_boundary(end) {
-            end -= 1;
-        }
-        let cut = end < words.len();
-        let text = if cut { format!("{}\n[… {} bytes not shown …]", &words[..end], words.len() - end) } else { words.to_owned() };
-        let response = json!({
-            "status": "completed",
-            "agentId": node.to_string(),
-            "content": [{"type": "text", "text": text}],
-            "totalToolUseCount": spent.calls,
-            "totalTokens": spent.usage.total(),
-            "usage": {
-                "input_tokens": spent.usage.input,
-                "output_tokens": spent.usage.output,
-                "cache_read_input_tokens": spent.usage.cache_read,
-                "cache_creation_input_tokens": spent.usage.cache_write,
-            },
-        });
-        ToolOutput { text, response, is_error: false, whole: cut.then(|| words.as_bytes().to_vec()) }
-    }
-
     /// Says why a sub-agent gave no answer. What it has in its files is kept as a checkpoint, and its worktree stays.
     async fn failed(&self, node: &NodeId, base: &CommitId, failure: &Failure) -> ToolOutput {
         let (workspaces, slug, base) = (self.services().workspaces.clone(), self.slug(node), base.clone());
@@ -448,6 +424,31 @@ impl SubAgents {
         };
         refused(format!("the sub-agent {node} failed: {}{kept}", failure.message))
     }
+}
+
+/// Makes the answer of a sub-agent: its last words, cut where they are long.
+fn answer(node: &NodeId, words: &str, spent: &Spent) -> ToolOutput {
+    let words = words.trim();
+    let mut end = words.len().min(ANSWER_BYTES);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    let cut = end < words.len();
+    let text = if cut { format!("{}\n[… {} bytes not shown …]", &words[..end], words.len() - end) } else { words.to_owned() };
+    let response = json!({
+        "status": "completed",
+        "agentId": node.to_string(),
+        "content": [{"type": "text", "text": text}],
+        "totalToolUseCount": spent.calls,
+        "totalTokens": spent.usage.total(),
+        "usage": {
+            "input_tokens": spent.usage.input,
+            "output_tokens": spent.usage.output,
+            "cache_read_input_tokens": spent.usage.cache_read,
+            "cache_creation_input_tokens": spent.usage.cache_write,
+        },
+    });
+    ToolOutput { text, response, is_error: false, whole: cut.then(|| words.as_bytes().to_vec()) }
 }
 
 fn join(into: &mut Vec<String>, more: &[String]) {

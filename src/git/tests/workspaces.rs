@@ -272,7 +272,7 @@ fn git_in_a_private_worktree_works_and_touches_nobody() {
         assert_eq!(git(&["status", "--porcelain"]), "");
         assert_eq!(git(&["log", "--format=%s"]), "base");
         write(root, "b.txt", "b\n");
-        git(&["checkout", "-q", "-b", "main"]);
+        git(&["checkout", "-q", "-B", "main"]);
         git(&["add", "-A"]);
         git(&["commit", "-q", "-m", "mine"]);
         write(root, "a.txt", "stashed\n");
