@@ -9,7 +9,7 @@ use crate::{
     llm::{Endpoint, Endpoints, Protocol, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
-    workflow::{self, Defaults, ModelAlias, Provider, Wire, Workflow},
+    workflow::{self, Defaults, ModelAlias, Provider, Wire},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -131,17 +131,11 @@ impl Configuration {
         Some((model.value, file))
     }
 
-    /// Gives a workflow the defaults that it does not say itself.
-    pub fn lay_under(&self, workflow: &mut Workflow) {
-        let defaults = &mut workflow.defaults;
-        for Layer { written, .. } in self.layers.iter().rev() {
-            let Defaults { model: _, timeout, idle_timeout, retry, workspace, max_parallel } = &written.defaults;
-            defaults.timeout = defaults.timeout.or(*timeout);
-            defaults.idle_timeout = defaults.idle_timeout.or(*idle_timeout);
-            defaults.retry = defaults.retry.take().or_else(|| retry.clone());
-            defaults.workspace = defaults.workspace.take().or_else(|| workspace.clone());
-            defaults.max_parallel = defaults.max_parallel.take().or_else(|| max_parallel.clone());
-        }
+    /// Returns what all files say of steps and agents, the nearest first.
+    pub fn defaults(&self) -> Defaults {
+        let mut defaults = Defaults::default();
+        self.layers.iter().rev().for_each(|layer| defaults.lay_under(&layer.written.defaults));
+        defaults
     }
 
     /// Returns what waits for trust.

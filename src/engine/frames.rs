@@ -1,7 +1,7 @@
 //! Steps inside of steps: when a frame is over, what follows it, and what a loop or a call makes of it. Pure.
 use super::{close, scope};
 use crate::{
-    event::{CommitId, Event, Failure, FailureKind, Frame, NodeId, Outcome, StepId, Success},
+    event::{CommitId, Event, Failure, FailureKind, Frame, NodeId, Outcome, SkipCause, StepId, Success},
     journal::{FINALLY, FrameState, ON_FAILURE, RunState},
     plan::{LoopSpec, Plan, PlannedStep, Work},
     prompts,
@@ -50,7 +50,7 @@ fn is_resting(frame: &FrameState) -> bool {
 /// Returns whether a workflow has failed so far, its endings not counted.
 pub(super) fn has_failed(state: &RunState, within: &[Frame]) -> bool {
     let stopped = within.is_empty() && state.limit().is_some() && state.plan().on_exceed != OnExceed::Finish;
-    stopped || state.frame(within).is_some_and(|frame| frame.failed)
+    stopped || state.frame(within).is_some_and(|frame| frame.failed.is_some())
 }
 
 /// Returns whether a node belongs to the ending of a workflow: what it does is to happen whatever became of the rest.
@@ -61,22 +61,20 @@ pub(super) fn is_of_an_ending(node: &NodeId) -> bool {
 /// Returns why a workflow whose steps and endings have all ended did not succeed.
 pub(super) fn failure(state: &RunState, within: &[Frame]) -> Option<Failure> {
     let frame = state.frame(within)?;
-    let own = first_failure(state, within, &frame.plan);
+    let own = first_failure(state, within, frame);
     let last = || {
         let node = NodeId::inside(within, &StepId::from(FINALLY));
         let (within, frame) = state.inner(&node)?;
-        let failure = first_failure(state, &within, &frame.plan)?;
+        let failure = first_failure(state, &within, frame)?;
         Some(Failure { message: format!("in `{FINALLY}`: {}", failure.message), ..failure })
     };
     own.or_else(last)
 }
 
-fn first_failure(state: &RunState, within: &[Frame], plan: &Plan) -> Option<Failure> {
-    let counts = |id: &StepId| plan.step(id).is_some_and(|step| !step.allow_failure);
-    let (id, failure) = plan.order().iter().filter(|id| counts(id)).find_map(|id| {
-        let failure = state.outcome(&NodeId::inside(within, id)).and_then(Outcome::failure)?;
-        Some((id, failure))
-    })?;
+/// Returns what failed first in a frame.
+pub(super) fn first_failure(state: &RunState, within: &[Frame], frame: &FrameState) -> Option<Failure> {
+    let id = frame.failed.as_ref()?;
+    let failure = state.outcome(&NodeId::inside(within, id)).and_then(Outcome::failure)?;
     Some(Failure { message: format!("step `{id}`: {}", failure.message), output: Value::Null, ..failure.clone() })
 }
 
@@ -105,7 +103,7 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId) -> Event {
     };
     match &step.work {
         Work::Loop(spec) => again(state, node, spec, commit),
-        Work::Workflow(call) => match failure(state, &within) {
+        Work::Workflow(call) => match failure(state, &within).or_else(|| cut_short(state, &within, frame)) {
             Some(failure) => {
                 let message = format!("workflow `{}`: {}", call.plan.name, failure.message);
                 ended(node, Failure { message, ..failure }.into())
@@ -121,11 +119,18 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId) -> Event {
     }
 }
 
+/// Returns why a called workflow did not come to its end: steps of it were left out when the run reached a limit.
+fn cut_short(state: &RunState, within: &[Frame], frame: &FrameState) -> Option<Failure> {
+    let limit = state.limit()?;
+    let left_out = |id: &StepId| matches!(state.outcome(&NodeId::inside(within, id)), Some(Outcome::Skipped(SkipCause::RunEnding)));
+    frame.plan.order().iter().any(left_out).then(|| crate::agent::out_of_budget(limit))
+}
+
 fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, commit: CommitId) -> Event {
     let round = state.node(node).map_or(1, |state| state.round);
     let Some((within, frame)) = state.inner(node) else { return ended(node, Failure::new(FailureKind::Bug, "the loop has no iteration").into()) };
     let output = iteration(state, &within, frame, round);
-    if let Some(failure) = first_failure(state, &within, &frame.plan) {
+    if let Some(failure) = first_failure(state, &within, frame) {
         let message = format!("iteration {round}: {}", failure.message);
         return ended(node, Failure { message, output, ..failure }.into());
     }

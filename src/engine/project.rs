@@ -258,7 +258,7 @@ impl Project {
     pub fn workflow(&self, name: &str) -> Result<Workflow, SetupError> {
         let (source, trusted) = self.workflow_source(name)?;
         let mut workflow = Workflow::load(&Arc::new(source))?;
-        self.configuration.lay_under(&mut workflow);
+        workflow.defaults.lay_under(&self.configuration.defaults());
         if !trusted {
             workflow.forget_allow_rules();
         }
@@ -309,6 +309,7 @@ impl Project {
             providers: models.providers.iter().cloned().collect(),
             default_model: models.default.clone(),
             aliases: self.configuration.aliases(),
+            defaults: self.configuration.defaults(),
             model_overrides: models.overrides.clone(),
         }
     }
@@ -375,6 +376,7 @@ impl Project {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
         let services = self.services(run, (&dir, secrets), models, options)?;
+        services.artefacts.recall(&records);
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
         let begun = journal.append(vec![Event::RunResumed { pid: std::process::id() }])?;
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })

@@ -131,6 +131,10 @@ impl<S: Store> Engine<'_, S> {
         self.letters()?;
         loop {
             self.advance()?;
+            if self.is_late() {
+                self.timers_fired()?;
+                continue;
+            }
             if let Some(ended) = self.ended()? {
                 return Ok(ended);
             }
@@ -513,6 +517,12 @@ impl<S: Store> Engine<'_, S> {
             self.tokens.values().for_each(CancellationToken::cancel);
         }
         Ok(())
+    }
+
+    /// Returns whether a frame is out of time and nobody has stopped it yet: that comes before all waiting.
+    fn is_late(&self) -> bool {
+        let late = |(node, due): (&NodeId, &Timestamp)| *due <= self.crew.clock().now() && !self.stopped.contains_key(node);
+        !self.live.stopping && !self.live.closing && self.journal.state().deadlines().iter().any(late)
     }
 
     fn timers_fired(&mut self) -> Result<(), EngineError> {

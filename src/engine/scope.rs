@@ -1,4 +1,5 @@
 //! What templates see, made from the state of the run.
+use super::frames;
 use crate::{
     event::{Frame, NodeId, Outcome, StepId},
     git,
@@ -97,7 +98,7 @@ fn strings(value: &Value) -> Vec<String> {
 /// Makes the scope of a node: inputs, the run, the results of `steps`, the item and the combination, the iteration, and
 /// those of what it stands inside of.
 pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -> Scope {
-    let mut scope = Scope::new().with("inputs", inputs(state, &node.within)).with("run", run(state)).with("steps", results(state, node, steps));
+    let mut scope = Scope::new().with("inputs", inputs(state, &node.within)).with("run", run(state, &node.within)).with("steps", results(state, node, steps));
     let mut around = Vec::new();
     let mut at = Some(node.owner());
     while let Some(node) = at {
@@ -119,7 +120,19 @@ pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -
             scope = scope.with("matrix", Value::Object(item.matrix.clone()));
         }
     }
+    if let Some(step) = state.step(node).filter(|step| !step.env.is_empty()) {
+        let env = env(step, &scope);
+        scope = scope.with("env", env);
+    }
     scope
+}
+
+/// The environment that a step gives its commands, without what holds a secret. What cannot be rendered is told where
+/// the environment is made.
+fn env(step: &PlannedStep, scope: &Scope) -> Value {
+    let secret = |text: &str| prompts::check(text).is_ok_and(|read| read.iter().any(|reading| reading.path.first().is_some_and(|root| root == "secrets")));
+    let open = step.env.iter().filter(|(_, text)| !secret(&text.value));
+    Value::Object(open.filter_map(|(name, text)| Some((name.clone(), Value::String(prompts::render(&text.value, scope).ok()?)))).collect())
 }
 
 /// Returns whether a frame is a workflow of its own: what stands inside it sees nothing of what is around it.
@@ -142,21 +155,23 @@ fn inputs(state: &RunState, within: &[Frame]) -> Value {
     own.or_else(|| state.started().map(|started| started.inputs.clone())).map_or_else(|| json!({}), Value::Object)
 }
 
-fn run(state: &RunState) -> Value {
+fn run(state: &RunState, within: &[Frame]) -> Value {
     let Some(started) = state.started() else { return json!({}) };
     json!({
         "id": started.run.0,
         "branch": git::short_name(&state.branch().map_or_else(|| git::branch_of(&started.run), |branch| branch.name.clone())),
         "head": started.head.clone().unwrap_or_else(|| started.base.0.clone()),
         "base": started.base.0,
-        "failure": failure(state),
+        "failure": failure(state, within),
     })
 }
 
-fn failure(state: &RunState) -> Value {
-    let failed = state.first_failed().and_then(|node| Some((node, state.outcome(node)?.failure()?)));
+/// What failed first in the workflow that something stands in.
+fn failure(state: &RunState, within: &[Frame]) -> Value {
+    let workflow = sight(state, within).last().unwrap_or_default();
+    let failed = state.frame(workflow).and_then(|frame| frames::first_failure(state, workflow, frame));
     match (failed, state.limit()) {
-        (Some((node, failure)), _) => json!(format!("step `{}`: {}", node.step, failure.message)),
+        (Some(failure), _) => json!(failure.message),
         (None, Some(limit)) => json!(crate::agent::out_of_budget(limit).message),
         (None, None) => Value::Null,
     }

@@ -289,6 +289,7 @@ impl RunState {
 
     fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp, handed_over: bool) {
         let ended = self.nodes.get(id).is_some_and(|state| state.phase == Phase::Ended);
+        self.todo.remove(id);
         self.running.remove(id);
         self.doomed.remove(id);
         self.close_frames_of(id);
@@ -361,20 +362,13 @@ impl RunState {
         }
     }
 
-    /// Returns whether a node is one of the run's own steps, and not the opener of its ends.
-    fn is_own_step(&self, id: &NodeId) -> bool {
-        id.within.is_empty() && self.plan.step(&id.step).is_some()
-    }
-
     fn whole_step_ended(&mut self, id: &NodeId, outcome: &Outcome) {
-        let place = self.node_mut(id).place;
-        if self.is_own_step(id) && outcome.failure().is_some() && self.first_failed.as_ref().is_none_or(|(first, _)| place < *first) {
-            self.first_failed = Some((place, id.clone()));
-        }
         let counts = outcome.failure().is_some() && self.step(id).is_some_and(|step| !step.allow_failure);
         let Some(frame) = self.frame_mut(&id.within) else { return };
         frame.open_steps = frame.open_steps.saturating_sub(1);
-        frame.failed |= counts;
+        if counts && frame.failed.is_none() {
+            frame.failed = Some(id.step.clone());
+        }
         if frame.open_steps == 0 {
             // The end of an ending is the business of what it is the ending of.
             let is_ending = |node: &NodeId| matches!(node.step.0.as_str(), ON_FAILURE | FINALLY);

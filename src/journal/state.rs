@@ -7,7 +7,7 @@
 use super::{Conversation, Question, Spent, Watch};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Delivery, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause},
+    event::{CommitId, Delivery, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId},
     plan::{Plan, PlannedStep},
 };
 use serde_json::{Map, Value};
@@ -43,7 +43,6 @@ pub struct RunState {
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
     /// Of the run's own steps that failed, the first in the plan's order.
-    pub(super) first_failed: Option<(Place, NodeId)>,
     pub(super) limit: Option<Limit>,
     pub(super) raises: u32,
     pub(super) branch: Option<Branch>,
@@ -57,8 +56,8 @@ pub struct FrameState {
     pub plan: Arc<Plan>,
     /// Steps that have not ended.
     pub open_steps: usize,
-    /// Whether a step has failed whose failure counts.
-    pub failed: bool,
+    /// The first step that failed and whose failure counts.
+    pub failed: Option<StepId>,
     /// The orchestrator's side.
     pub watch: Watch,
     /// The commit its steps start from; the run's own have it from the run.
@@ -231,7 +230,6 @@ impl RunState {
             timers: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
-            first_failed: None,
             limit: None,
             raises: 0,
             branch: None,
@@ -434,11 +432,6 @@ impl RunState {
         self.asking.first().is_some_and(|node| node.step.0 == ACCOUNT)
     }
 
-    /// Returns the first of the run's own steps that failed, in the plan's order, whether or not it may.
-    pub fn first_failed(&self) -> Option<&NodeId> {
-        self.first_failed.as_ref().map(|(_, node)| node)
-    }
-
     /// Returns the limit of the run that was reached.
     pub fn limit(&self) -> Option<Limit> {
         self.limit
@@ -486,7 +479,7 @@ impl RunState {
         if plan.orchestrator.is_some() {
             self.watched.insert(within.clone());
         }
-        let frame = FrameState { open_steps: plan.order().len(), plan, failed: false, watch: Watch::default(), base, inputs };
+        let frame = FrameState { open_steps: plan.order().len(), plan, failed: None, watch: Watch::default(), base, inputs };
         self.frames.insert(within, frame);
     }
 

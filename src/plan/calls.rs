@@ -70,6 +70,7 @@ impl<'a> Calls<'a> {
 
     fn compile(&mut self, source: &Arc<Source>, trusted: bool) -> Result<Plan, Diagnostics> {
         let mut workflow = Workflow::load(source)?;
+        workflow.defaults.lay_under(&self.catalog.defaults);
         if !trusted {
             workflow.forget_allow_rules();
         }

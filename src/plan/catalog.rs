@@ -2,7 +2,7 @@
 use crate::{
     message::ToolSpec,
     source::Source,
-    workflow::{Agent, ModelAlias},
+    workflow::{Agent, Defaults, ModelAlias},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +35,8 @@ pub struct Catalog {
     pub default_model: Option<String>,
     /// Aliases of the configuration, each with the file it stands in; a workflow's own come first.
     pub aliases: BTreeMap<String, (ModelAlias, String)>,
+    /// What lies under the `defaults` of every workflow that is called.
+    pub defaults: Defaults,
     /// `--model ALIAS=provider/model`: aliases overridden for this run.
     pub model_overrides: BTreeMap<String, String>,
 }

@@ -54,6 +54,7 @@ fn catalog() -> Catalog {
         ..Agent::default()
     };
     Catalog {
+        defaults: crate::workflow::Defaults::default(),
         aliases: std::collections::BTreeMap::new(),
         tools: [
             tool("Read", true),

@@ -358,7 +358,11 @@ pub(super) static STEP: Object = Object {
         key("approve", Shape::Object(&APPROVE), "Waits for a person."),
         key("loop", Shape::Object(&LOOP), "Repeats the steps below `steps` until a condition over the last iteration holds."),
         key("steps", steps(1), "The body of a `loop`."),
-        key("needs", Shape::Either(&[Shape::List { of: &Shape::Either(&[Shape::Object(&NEED), Shape::Text]), min: 0 }, Shape::Text]), "What it waits for."),
+        key(
+            "needs",
+            Shape::Either(&[Shape::List { of: &Shape::Either(&[Shape::Object(&NEED), Shape::Text]), min: 0 }, Shape::Object(&NEED), Shape::Text]),
+            "What it waits for.",
+        ),
         key("if", Shape::Text, "An expression that gives true or false."),
         key("for_each", Shape::Object(&FOR_EACH), "One node per item."),
         key("matrix", Shape::Object(&MATRIX), "One node per combination."),

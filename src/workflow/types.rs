@@ -148,6 +148,18 @@ pub struct Defaults {
     pub max_parallel: Option<Spanned<u32>>,
 }
 
+impl Defaults {
+    /// Lays others under these: what these do not say, those do. Models are named apart, by whoever names one.
+    pub fn lay_under(&mut self, others: &Defaults) {
+        let Defaults { model: _, timeout, idle_timeout, retry, workspace, max_parallel } = others;
+        self.timeout = self.timeout.or(*timeout);
+        self.idle_timeout = self.idle_timeout.or(*idle_timeout);
+        self.retry = self.retry.take().or_else(|| retry.clone());
+        self.workspace = self.workspace.take().or_else(|| workspace.clone());
+        self.max_parallel = self.max_parallel.take().or_else(|| max_parallel.clone());
+    }
+}
+
 /// An agent.
 #[derive(Debug, Clone, Default)]
 pub struct Agent {

@@ -132,3 +132,12 @@ fn a_run_goes_on_with_the_models_that_it_began_with() {
     assert!(bench.spinney(&["resume", "--on-ask", "deny"]).code(2).err.contains("configuration:config.yaml"));
     bench.spinney(&["resume", "--on-ask", "deny", "--accept-changes"]).code(0);
 }
+
+#[test]
+fn defaults_lie_under_called_workflows_too() {
+    let inner = "version: 1\nname: inner\nsteps:\n  one: { run: \"true\" }\n  two: { run: \"true\", timeout: 2m }\n";
+    let bench = bench(USER).workflow("inner", inner).workflow("outer", "version: 1\nname: outer\nsteps:\n  call: { workflow: inner }\n");
+    let said = bench.spinney(&["plan", "outer"]).code(0).out;
+    let times: Vec<&str> = said.lines().filter_map(|line| line.trim().strip_prefix("time ")).map(str::trim).collect();
+    assert_eq!(times, ["10m a try", "2m a try"], "{said}");
+}

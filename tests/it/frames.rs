@@ -13,7 +13,7 @@ steps:
   say: { matrix: { n: [1, 2] }, run: "echo {{ inputs.what | sh }} {{ matrix.n | sh }}" }
   check: { needs: [say], run: "test {{ inputs.ends | sh }} = true" }
 outputs: { said: "{{ [r.output.stdout for r in steps.say.results] }}" }
-on_failure: { sorry: { run: "echo sorry {{ inputs.what | sh }}" } }
+on_failure: { sorry: { run: "echo sorry {{ inputs.what | sh }}: {{ run.failure | sh }}" } }
 finally: { bye: { run: "echo bye {{ inputs.what | sh }}" } }
 "#;
 
@@ -128,7 +128,8 @@ finally: { always: { run: "echo {{ steps.call.status | sh }}" } }
     let (outcome, records) = run(outer);
     let message = outcome.failure().expect("it failed").message.clone();
     assert!(message.contains("step `call`: workflow `inner`: step `check`"), "{message}");
-    assert_eq!(output(&records, "call#1.on_failure#1.sorry")["stdout"], "sorry x\n");
+    let sorry = output(&records, "call#1.on_failure#1.sorry")["stdout"].to_string();
+    assert!(sorry.contains("sorry x: step `check`"), "{sorry}");
     assert_eq!(output(&records, "call#1.finally#1.bye")["stdout"], "bye x\n");
     assert!(output(&records, "on_failure#1.tell")["stdout"].as_str().unwrap().contains("step `call`"));
     assert_eq!(output(&records, "finally#1.always")["stdout"], "failed\n");
@@ -207,4 +208,44 @@ outputs: { keys: "{{ [r.key for r in steps.both.results] }}", said: "{{ [r.outpu
     let result = outcome.success().expect("it succeeded").output.clone();
     assert_eq!(result["said"], json!(["a 1 x\n", "a 1 y\n", "a 2 x\n", "b 1 x\n", "b 1 y\n", "b 2 x\n"]));
     assert_eq!(result["keys"][0], "a, 1, x");
+}
+
+#[test]
+fn what_failed_first_is_told_and_templates_read_the_environment() {
+    let outer = r#"version: 1
+name: outer
+env: { WORD: "w{{ inputs.n }}" }
+inputs: { n: { type: integer, default: 7 } }
+steps:
+  early: { run: "exit 3" }
+  wait: { needs: { step: early, on: failure }, run: "echo {{ env.WORD | sh }}$MORE-{{ env.MORE | sh }}", env: { MORE: "-{{ inputs.n }}" } }
+  again: { needs: [wait], run: "exit 5" }
+on_failure: { tell: { run: "echo {{ run.failure | sh }}" } }
+"#;
+    let (outcome, records) = run(outer);
+    assert!(outcome.failure().expect("it failed").message.starts_with("step `early`"));
+    assert!(output(&records, "on_failure#1.tell")["stdout"].as_str().unwrap().starts_with("step `early`"));
+    assert_eq!(output(&records, "wait")["stdout"], "w7-7--7\n");
+}
+
+#[test]
+fn what_has_steps_inside_is_tried_again() {
+    for work in ["loop: { until: \"{{ false }}\", max: 2 }\n    steps: { a: { run: \"true\" } }", "workflow: inner\n    with: { what: x, ends: false }"] {
+        let outer = format!(
+            "version: 1\nname: outer\nsteps:\n  l:\n    retry: {{ max: 1, on: [any], delay: 0s }}\n    {work}\nfinally: {{ f: {{ run: \"true\" }} }}\n"
+        );
+        let (outcome, records) = run(&outer);
+        assert!(outcome.failure().is_some());
+        assert_eq!(begun(&records).iter().filter(|node| *node == "l").count(), 2, "{work}");
+        assert!(outcome_of(&records, "finally#1.f").success().is_some());
+    }
+}
+
+#[test]
+fn artefacts_of_items_and_calls_have_a_file_each() {
+    let outer = "version: 1\nname: outer\nsteps:\n  c:\n    for_each: { items: [1, 2], as: item }\n    loop: { until: \"{{ loop.iteration == 2 }}\", max: 2 }\n    steps: { a: { run: \"echo {{ item | sh }}\", output: { file: o.txt } } }\n";
+    let (_, records) = run(outer);
+    let kept: std::collections::BTreeSet<String> =
+        records.iter().filter_map(|record| if let Event::ArtefactKept { name, .. } = &record.event { Some(name.clone()) } else { None }).collect();
+    assert_eq!(kept.into_iter().collect::<Vec<_>>(), ["o.c.1.txt", "o.c.2.txt"]);
 }

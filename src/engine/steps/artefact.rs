@@ -57,12 +57,16 @@ fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> R
     if rendered.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.len() > NAME_BYTES_MAX || part.chars().any(char::is_control)) {
         return Err(wrong("has a part that is empty, hidden or too long"));
     }
-    if !step.is_fan() || node.item.is_none() || template.contains("{{") {
+    let own = if step.is_fan() { node.item.as_ref() } else { None };
+    if template.contains("{{") || (own.is_none() && node.within.is_empty()) {
         return Ok(rendered.to_owned());
     }
+    // Rounds of a loop follow each other in one file; items and calls around it have one each.
+    let openers = node.within.iter().map(|frame| NodeId { item: frame.item.clone(), ..NodeId::step(&frame.step) }.slug());
     let (folder, file) = rendered.rsplit_once('/').map_or(("", rendered), |(folder, file)| (folder, file));
     let slug = NodeId { within: Vec::new(), ..node.clone() }.slug();
-    let slug = slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug);
+    let slug = own.map(|_| slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug).to_owned());
+    let slug = openers.chain(slug).collect::<Vec<_>>().join(".");
     let file = match file.rsplit_once('.') {
         Some((stem, extension)) => format!("{stem}.{slug}.{extension}"),
         None => format!("{file}.{slug}"),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     agent::{Equipment, Purse, Session},
     clock::{Clock, Pulse},
-    event::{CommitId, Failure, FailureKind, NodeId, RunStarted},
+    event::{CommitId, Event, Failure, FailureKind, NodeId, Record, RunStarted},
     git::{Repository, Scope, Workspaces},
     hooks::{Hooks, Permissions, RuleContext},
     journal::{Blobs, Recorder},
@@ -47,11 +47,22 @@ impl Artefacts {
         Artefacts { folder, owners: std::sync::Mutex::default() }
     }
 
+    /// Gives the names back to the nodes that had them before the process died.
+    pub(crate) fn recall(&self, records: &[Record]) {
+        let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for record in records {
+            if let Event::ArtefactKept { node, name, .. } = &record.event {
+                owners.entry(name.clone()).or_insert_with(|| node.clone());
+            }
+        }
+    }
+
     /// Gives a name to a node; the rounds of a loop follow each other in one file.
     pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<(), Failure> {
         let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let owner = owners.entry(name.to_owned()).or_insert_with(|| node.clone());
-        if (&owner.step, &owner.item) == (&node.step, &node.item) {
+        let place = |node: &NodeId| node.within.iter().map(|frame| (frame.step.clone(), frame.item.clone())).collect::<Vec<_>>();
+        if (&owner.step, &owner.item, place(owner)) == (&node.step, &node.item, place(node)) {
             return Ok(());
         }
         let message = format!("`output.file` is `{name}`, which is that of {owner}");
