@@ -222,7 +222,7 @@ pub(super) struct Validate {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: spinney explain E012")]
 pub(super) struct Explain {
-    /// A code, or its name; absent: all codes
+    /// A code, such as E012; absent: all codes
     pub(super) code: Option<String>,
 }
 
