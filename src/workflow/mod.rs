@@ -5,6 +5,7 @@
 //! structural error. Whether names exist, the graph has a cycle or templates read what they may is the business of
 //! `plan`.
 mod check;
+mod choices;
 mod configuration;
 mod decode_steps;
 mod duration;
@@ -18,6 +19,7 @@ mod types;
 mod verbs;
 mod yaml;
 
+pub use choices::*;
 pub use configuration::{Configuration, Provider, Wire};
 pub use duration::parse_duration;
 pub use schema::json_schema;

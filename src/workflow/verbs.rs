@@ -1,11 +1,12 @@
 //! The verbs of steps: which keys go with each, and how each is decoded.
 use super::{
     check,
+    choices::{Approve, Judge, OnTimeout, Select, Show, Tie},
     decode_steps::steps,
     fields::Fields,
     file::text_or_file,
     keys,
-    types::{Approve, ConflictThen, Judge, Loop, Merge, MergeMode, MergeOrder, OnTimeout, RedThen, Select, Show, Step, Tie, Verb},
+    types::{ConflictThen, Loop, Merge, MergeMode, MergeOrder, RedThen, Step, Verb},
     yaml::{Node, Yaml},
 };
 use crate::source::{Diagnostic, Spanned, codes, nearest};
