@@ -4,7 +4,7 @@
 //! for the process and the boot is that of the machine. A number that was given to another process since does not match.
 //! It holds the command's token, by which those are known who left the group, as daemons do.
 use super::SandboxError;
-use rustix::process::{Pid, Signal, getpgid, getsid, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process_group, test_kill_process_group};
 use std::{
     fs,
     io::Write as _,
@@ -52,7 +52,7 @@ impl Token {
     /// Makes a token that no other command of this boot has.
     pub(super) fn new() -> Token {
         static PROGRAM: LazyLock<String> = LazyLock::new(|| {
-            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            let pid = getpid().as_raw_nonzero().get();
             format!("{pid}-{}", Stat::of(pid).map_or(0, |stat| stat.start))
         });
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -113,9 +113,8 @@ impl Group {
     pub(super) fn new(leader: Pid, token: Option<Token>, registry: Option<&Registry>) -> Group {
         let note = registry.and_then(|registry| {
             // Without the kernel's word on when it started nothing could be told apart later.
-            let start = Stat::of(leader.as_raw_nonzero().get())?.start;
-            let session = getsid(None).ok()?;
-            let path = registry.folder.join(format!("{}-{start}-{}-{}", leader.as_raw_nonzero(), session.as_raw_nonzero(), registry.boot));
+            let Stat { start, session, .. } = Stat::of(leader.as_raw_nonzero().get())?;
+            let path = registry.folder.join(format!("{}-{start}-{session}-{}", leader.as_raw_nonzero(), registry.boot));
             let mut file = fs::File::create_new(&path).ok()?;
             // Without it only the group is found after a crash.
             let _unwritten = token.as_ref().map(|token| file.write_all(token.text().as_bytes()));
@@ -207,7 +206,7 @@ impl Note {
         let mut next = || parts.next();
         let note = Note { leader: next()?.parse().ok()?, start: next()?.parse().ok()?, session: next()?.parse().ok()?, boot: next()?.to_owned() };
         // Killing group 1 or below would mean everybody.
-        (note.leader > 1 && Pid::from_raw(note.leader) != getpgid(None).ok()).then_some(note)
+        (note.leader > 1 && Some(note.leader) != own_group()).then_some(note)
     }
 
     fn lives(&self) -> bool {
@@ -223,6 +222,11 @@ impl Note {
             all.any(|(pid, stat)| stat.group == self.leader && stat.session == self.session && stat.start >= self.start && is_marked(pid))
         })
     }
+}
+
+/// Returns the group of this program; 0 where it was made outside of the PID namespace that this program sees.
+fn own_group() -> Option<i32> {
+    Stat::of(getpid().as_raw_nonzero().get()).map(|stat| stat.group)
 }
 
 /// Returns every process of the system, where it tells.
@@ -287,7 +291,7 @@ mod tests {
 
     #[test]
     fn notes_that_would_kill_too_much_are_none() {
-        for name in ["", "1-2-3-b", "0-2-3-b", "-5-2-3-b", "x-2-3-b", "5-2", &format!("{}-1-1-b", getpgid(None).unwrap().as_raw_nonzero())] {
+        for name in ["", "1-2-3-b", "0-2-3-b", "-5-2-3-b", "x-2-3-b", "5-2", &format!("{}-1-1-b", own_group().unwrap())] {
             assert_eq!(Note::parse(name), None, "{name}");
         }
         assert_eq!(Note::parse("5-6-7-ab"), Some(Note { leader: 5, start: 6, session: 7, boot: "ab".to_owned() }));

@@ -118,6 +118,29 @@ fn what_a_killed_process_left_running_is_ended_by_the_next() {
     goes_on(&bench);
 }
 
+/// In a container that joined its PID namespace from outside, session and group of this program have the number 0.
+#[test]
+fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
+    let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
+    if !Command::new("unshare").args(inside).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return; // This machine lets nobody make one.
+    }
+    let bench = Bench::new().workflow("shell", "version: 1\nname: shell\nsteps:\n  look: { run: pwd }\noutputs: { said: \"{{ steps.look.output }}\" }\n");
+    let output = Command::new("unshare")
+        .args(inside)
+        .args([env!("CARGO_BIN_EXE_spinney"), "run", "shell"])
+        .current_dir(bench.repo())
+        .env_clear()
+        .envs(bench.environment())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    assert!(outcome(&records, "run")["succeeded"]["output"]["said"].as_str().unwrap().starts_with('/'), "{:?}", records.last());
+}
+
 #[test]
 fn a_second_process_is_told_who_has_the_run() {
     let (bench, mut program) = slow("");
