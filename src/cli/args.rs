@@ -111,6 +111,12 @@ pub(super) struct How {
     /// A script that stands for every model (see docs/scripts.md)
     #[arg(long, value_name = "FILE")]
     pub(super) script: Option<PathBuf>,
+    /// Write every request and reply to a file, without secrets, to run the workflow again from it
+    #[arg(long, value_name = "FILE")]
+    pub(super) record: Option<PathBuf>,
+    /// Answer from a recording instead of a model; a request that is not in it is an error (see docs/recordings.md)
+    #[arg(long, value_name = "FILE", conflicts_with = "script")]
+    pub(super) replay: Option<PathBuf>,
     /// What happens when a rule or a hook asks and nobody is at the terminal
     #[arg(long, value_enum, value_name = "ANSWER", default_value_t = OnAsk::Park)]
     pub(super) on_ask: OnAsk,

@@ -88,7 +88,8 @@ impl From<SetupError> for Failed {
             }
             SetupError::NoSecrets(_) => Failed::usage(error.to_string()).hint("a workflow's `secrets` are read from environment variables of the same names"),
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
-            SetupError::RunDir(_)
+            SetupError::Recording(_)
+            | SetupError::RunDir(_)
             | SetupError::Lease(_)
             | SetupError::Store(_)
             | SetupError::Journal(_)

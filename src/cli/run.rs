@@ -12,7 +12,7 @@ use crate::{
     event::{NodeId, Outcome, RunId, because},
     git, http,
     journal::{self, Blobs, RunDir, RunState},
-    llm::{Endpoints, HttpModel, Limiter, Script, Silent},
+    llm::{Endpoints, HttpModel, Limiter, Recording, RecordingError, Replay, Script, Silent},
     plan::{AgentSpec, Plan, Work},
     source, telemetry, trace,
 };
@@ -39,8 +39,12 @@ pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     let inputs = inputs(&plan, &args.inputs)?;
     plan.check_inputs(&inputs).map_err(SetupError::Inputs)?;
     check_models(&plan, &args.how, &project)?;
-    let prepared = project.start(plan.clone(), &inputs, &models, options(&args.how, context))?;
-    carry_out(prepared, &plan, &models, args.how.json, context)
+    let recording = recording(&args.how, None, context)?;
+    let options = RunOptions { recording: recording.clone(), ..options(&args.how, context) };
+    let prepared = project.start(plan.clone(), &inputs, &models, options)?;
+    let code = carry_out(prepared, &plan, &models, args.how.json, context);
+    say_recorded(recording.as_deref(), context);
+    code
 }
 
 pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed> {
@@ -57,7 +61,10 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     };
     let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
     let models = match script {
-        Some(text) if args.how.script.is_none() => scripted("the script that the run began with", String::from_utf8_lossy(&text).into_owned())?,
+        Some(text) if args.how.script.is_none() && args.how.replay.is_none() => {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            if Replay::is_one(&text) { replayed("that the run began with", text, &args.how)? } else { scripted("the script that the run began with", text)? }
+        }
         Some(_) | None => models(&args.how, &project, context)?,
     };
     let name = if started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file() { &started.file } else { &started.workflow };
@@ -65,8 +72,29 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     if models.script.is_none() {
         check_models(&plan, &args.how, &project)?;
     }
-    let prepared = project.resume(&run, plan.clone(), &models, RunOptions { accept_changes: args.accept_changes, ..options(&args.how, context) })?;
-    carry_out(prepared, &plan, &models, args.how.json, context)
+    let recording = recording(&args.how, Some(&run), context)?;
+    let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(&args.how, context) };
+    let prepared = project.resume(&run, plan.clone(), &models, options)?;
+    let code = carry_out(prepared, &plan, &models, args.how.json, context);
+    say_recorded(recording.as_deref(), context);
+    code
+}
+
+/// Opens the file that the run is recorded to, where there is to be one.
+fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Result<Option<Arc<Recording>>, Failed> {
+    let Some(path) = &how.record else { return Ok(None) };
+    match Recording::open(&context.settings.directory.join(path), run) {
+        Ok(recording) => Ok(Some(Arc::new(recording))),
+        Err(error @ RecordingError::Exists(_)) => Err(Failed::usage(error.to_string()).hint("name another file, or remove this one")),
+        Err(error) => Err(Failed::usage(because(&error))),
+    }
+}
+
+/// Says where a recording is not whole.
+fn say_recorded(recording: Option<&Recording>, context: &mut Context) {
+    if let Some(error) = recording.and_then(Recording::error) {
+        context.note(&format!("warning: the recording breaks off: {error}\nhint: the run was carried out all the same; do not replay what is there"));
+    }
 }
 
 /// Opens the repository around the user and says what somebody should look at.
@@ -91,6 +119,11 @@ pub(super) fn models(how: &How, project: &Project, context: &Context) -> Result<
         let path = context.settings.directory.join(path);
         let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
         return scripted(&format!("`{}`", path.display()), text);
+    }
+    if let Some(path) = &how.replay {
+        let path = context.settings.directory.join(path);
+        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
+        return replayed(&format!("`{}`", path.display()), text, how);
     }
     let endpoints = project.endpoints();
     let mut default = None;
@@ -147,9 +180,18 @@ pub(super) fn scripted(name: &str, text: String) -> Result<Models, Failed> {
     Ok(Models::scripted(Arc::new(script), text))
 }
 
+/// Makes a recording stand for every model; `name` is what its errors call it.
+fn replayed(name: &str, text: String, how: &How) -> Result<Models, Failed> {
+    let replay =
+        Replay::parse(name, &text, Clock::system()).map_err(|error| Failed::usage(error.to_string()).hint("docs/recordings.md tells of recordings"))?;
+    let (overrides, default): (Vec<_>, Vec<_>) = how.models.iter().partition(|word| word.contains('='));
+    let overrides = overrides.iter().filter_map(|word| word.split_once('=')).map(|(alias, model)| (alias.to_owned(), model.to_owned())).collect();
+    Ok(Models::replayed(replay, text, default.last().map(|word| (*word).clone()), overrides))
+}
+
 /// Says before anything begins that nobody could answer some agent.
 fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed> {
-    if how.script.is_some() {
+    if how.script.is_some() || how.replay.is_some() {
         return Ok(());
     }
     let endpoints = project.endpoints();
@@ -214,6 +256,7 @@ pub(super) fn options(how: &How, context: &Context) -> RunOptions {
         unconfined: how.unconfined,
         accept_changes: false,
         no_cache: how.no_cache,
+        recording: None,
     }
 }
 
@@ -246,7 +289,7 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     }
     let mut lost = None;
     if !json {
-        let models = screen::models_line(at_work(plan), models.model.as_ref()).map(|line| line + "\n").unwrap_or_default();
+        let models = screen::models_line(at_work(plan), models).map(|line| line + "\n").unwrap_or_default();
         lost = writeln!(context.out, "Run {run} of {}  (ctrl-c stops it; `spinney resume {run}` goes on)\n{models}", plan.name).err();
     }
     let span = trace::run(&run.0, &plan.name);

@@ -1,10 +1,10 @@
 //! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
 use super::report::{block, indent, line, plain};
 use crate::{
+    engine::Models,
     event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause},
     git::short_name,
     journal::{NodeState, RunState, Spent},
-    llm::Model,
     plan::{AgentSpec, Work},
 };
 use serde_json::Value;
@@ -243,12 +243,15 @@ fn merge_report(text: &mut String, step: &str, node: &NodeState) {
 }
 
 /// Says who answers the agents of a run; `None` where it has none.
-pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, model: &dyn Model) -> Option<String> {
+pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, models: &Models) -> Option<String> {
     let mut names: Vec<String> = agents.map(|agent| agent.model.choices.join(" or ")).collect();
     if names.is_empty() {
         return None;
     }
-    if model.is_scripted() {
+    if models.replay.is_some() {
+        return Some("Every reply is replayed from a recording: nothing is sent anywhere, and the costs are those of then.".to_owned());
+    }
+    if models.model.is_scripted() {
         return Some(
             "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned(),
         );

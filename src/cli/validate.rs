@@ -129,7 +129,15 @@ pub(super) fn catalog(project: &Project) -> Catalog {
     providers.push("scripted".to_owned());
     let nobody = Script::from_fn(Box::new(|_| Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is asked here"))));
     let prices = Prices(Arc::new(move |model| endpoints.is_priced(model)));
-    project.catalog(&Models { model: Arc::new(nobody), providers, default: Some(SOME_MODEL.to_owned()), overrides: BTreeMap::new(), prices, script: None })
+    project.catalog(&Models {
+        model: Arc::new(nobody),
+        providers,
+        default: Some(SOME_MODEL.to_owned()),
+        overrides: BTreeMap::new(),
+        prices,
+        script: None,
+        replay: None,
+    })
 }
 
 /// Loads and compiles a workflow with all its rules, whether or not they are trusted.

@@ -16,7 +16,7 @@ use crate::{
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
     library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
-    llm::{Endpoints, Model, Sink},
+    llm::{Endpoints, Head, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
     secrets::{SecretError, Secrets},
@@ -74,6 +74,9 @@ pub enum SetupError {
     /// Secrets that the environment does not hold.
     #[error("begin the run without its secrets: the environment has no {}", .0.join(", "))]
     NoSecrets(Vec<String>),
+    /// The recording cannot be begun.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     /// A secret that could not be kept from being written.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -164,6 +167,8 @@ pub struct Models {
     pub prices: Prices,
     /// The text of the script, where one stands for the models.
     pub script: Option<String>,
+    /// The recording, where that is what stands for them.
+    pub replay: Option<Arc<Replay>>,
 }
 
 impl Models {
@@ -172,13 +177,30 @@ impl Models {
         let default = default.or_else(|| endpoints.default_model().ok().map(str::to_owned));
         let known = endpoints.clone();
         let prices = Prices(Arc::new(move |model| known.is_priced(model)));
-        Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, prices, script: None }
+        Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, prices, script: None, replay: None }
     }
 
     /// A script that stands for every model.
     pub fn scripted(model: Arc<dyn Model>, text: String) -> Models {
         let providers = ["anthropic", "openai", "ollama", "local", "google", "scripted"].map(str::to_owned).to_vec();
-        Models { model, providers, default: Some("scripted/model".to_owned()), overrides: BTreeMap::new(), prices: Prices::default(), script: Some(text) }
+        Models {
+            model,
+            providers,
+            default: Some("scripted/model".to_owned()),
+            overrides: BTreeMap::new(),
+            prices: Prices::default(),
+            script: Some(text),
+            replay: None,
+        }
+    }
+
+    /// A recording that stands for every model; what it was recorded with holds where nothing else is said.
+    pub fn replayed(replay: Replay, text: String, default: Option<String>, overrides: BTreeMap<String, String>) -> Models {
+        let head = replay.head();
+        let default = default.or_else(|| head.default.clone());
+        let overrides = head.overrides.clone().into_iter().chain(overrides).collect();
+        let replay = Arc::new(replay);
+        Models { replay: Some(replay.clone()), overrides, default, ..Models::scripted(replay, text) }
     }
 }
 
@@ -196,6 +218,8 @@ pub struct RunOptions {
     pub accept_changes: bool,
     /// Whether everything is done anew, whatever results of earlier runs there are.
     pub no_cache: bool,
+    /// Where requests and replies are recorded.
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// A run ready to go on. The lease is held as long as this lives.
@@ -412,13 +436,15 @@ impl Project {
         let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private);
         let path = self.settings.environment.get("PATH").map(Into::into);
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
+        let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
+        let model = model(models, options.recording, place, &secrets)?;
         let confine = !options.unconfined && !models.model.is_scripted() && sandbox.bubblewrap().is_some();
         let nowhere = dir.path().join("nowhere");
         fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
         Ok(Services {
             free_shell: options.unconfined || confine || models.model.is_scripted(),
             walls: confine.then(|| self.walls()),
-            model: models.model.clone(),
+            model,
             toolbox: self.toolbox.clone(),
             hooks: self.hooks.clone(),
             shelf: self.shelf.clone(),
@@ -456,6 +482,16 @@ impl Project {
         readable.extend(self.settings.environment.get("PATH").into_iter().flat_map(std::env::split_paths).filter(|folder| folder.is_absolute()));
         Walls { writable: Vec::new(), readable, network: false }
     }
+}
+
+/// Makes the model of a run that takes place somewhere: one that is recorded, or knows where it replays.
+fn model(models: &Models, recording: Option<Arc<Recording>>, place: RunPlace, secrets: &Secrets) -> Result<Arc<dyn Model>, RecordingError> {
+    if let Some(replay) = &models.replay {
+        replay.begin(place.clone(), secrets);
+    }
+    let Some(recording) = recording else { return Ok(models.model.clone()) };
+    recording.begin(&Head::new(place, models.default.clone(), models.overrides.clone()))?;
+    Ok(Arc::new(Recorder::new(models.model.clone(), recording, secrets.clone())))
 }
 
 /// Returns a folder of objects and those it borrows from, a few links deep.

@@ -5,7 +5,8 @@
 //!
 //! How the parts talk: [`HttpModel`] takes a place from the limiter, lets the `Provider` of the endpoint's protocol write
 //! the request, sends it through `http`, and feeds the events of the answer to the provider's `Decoder`, which is pure and
-//! gives a reply only where the stream reached its end. [`Script`] answers from a file instead.
+//! gives a reply only where the stream reached its end. [`Script`] answers from a file instead, [`Replay`] from what a
+//! [`Recorder`] heard of another model.
 //!
 //! History is never serialised again: requests are built by joining the bytes that blocks were recorded with.
 mod anthropic;
@@ -18,6 +19,7 @@ mod limiter;
 mod openai_chat;
 mod price;
 mod provider;
+mod recording;
 mod schema;
 pub mod script;
 mod span;
@@ -30,6 +32,7 @@ pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use price::usd;
 pub use provider::{Decoder, Heard, Provider, Target, provider};
+pub use recording::{Head, Recorder, Recording, RecordingError, Replay, RunPlace};
 pub use script::Script;
 
 use crate::{
@@ -37,6 +40,7 @@ use crate::{
     message::{Message, Reply, ToolSpec},
 };
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -124,7 +128,8 @@ impl ModelError {
 }
 
 /// The classes of failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
     /// No connection, or it broke; retried until the ceiling.
     Unreachable,
@@ -142,7 +147,7 @@ pub enum ModelErrorKind {
     TooLong,
     /// The provider refused the request as malformed: a bug of ours or of the endpoint's.
     Rejected,
-    /// The script has no reply for this turn.
+    /// The script or the recording has no reply for this request.
     Script,
 }
 

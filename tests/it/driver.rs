@@ -165,7 +165,15 @@ impl Drive<'_> {
     }
 
     fn options(&self) -> RunOptions {
-        RunOptions { asker: self.asker.clone(), sink: Arc::new(Silent), clock: self.clock.clone(), unconfined: false, accept_changes: false, no_cache: false }
+        RunOptions {
+            asker: self.asker.clone(),
+            sink: Arc::new(Silent),
+            clock: self.clock.clone(),
+            unconfined: false,
+            accept_changes: false,
+            no_cache: false,
+            recording: None,
+        }
     }
 
     fn carry_out(&self, prepared: Prepared, mut stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {

@@ -4,5 +4,6 @@ mod faults;
 mod feature;
 mod keys;
 mod mind;
+mod recorded;
 mod room;
 mod shell;

@@ -34,7 +34,15 @@ impl Asker for Nobody {
 }
 
 fn options() -> RunOptions {
-    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: true, accept_changes: false, no_cache: false }
+    RunOptions {
+        asker: Arc::new(Nobody),
+        sink: Arc::new(Silent),
+        clock: Clock::system(),
+        unconfined: true,
+        accept_changes: false,
+        no_cache: false,
+        recording: None,
+    }
 }
 
 impl Drive {

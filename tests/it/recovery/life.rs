@@ -157,7 +157,15 @@ fn assert_refused_as_over(tale: &Tale, bench: &Bench, run: &RunId) {
 }
 
 fn options() -> RunOptions {
-    RunOptions { asker: Arc::new(Nobody), sink: Arc::new(Silent), clock: Clock::system(), unconfined: false, accept_changes: false, no_cache: false }
+    RunOptions {
+        asker: Arc::new(Nobody),
+        sink: Arc::new(Silent),
+        clock: Clock::system(),
+        unconfined: false,
+        accept_changes: false,
+        no_cache: false,
+        recording: None,
+    }
 }
 
 fn prepare(tale: &Tale, bench: &Bench) -> (Project, Models, Arc<Plan>) {

@@ -1,0 +1,173 @@
+//! Recordings: every request and reply of a run in one file, and a model that answers from it.
+//!
+//! A recording is JSON Lines. The first line is the [`Head`]; after it come texts, each once and named by its hash, the
+//! windows of the models, and the exchanges, which name the texts that their request is made of. A line is written when its reply is
+//! there, so a recording is as complete as the run was when it stopped; a last line that was cut short is no line.
+//!
+//! What differs between two runs by nature is not compared: see `likeness`.
+mod likeness;
+mod recorder;
+mod replay;
+
+use super::{ModelCall, ModelError, ModelErrorKind};
+use crate::{
+    event::{BlobId, RunId},
+    message::Reply,
+};
+pub use recorder::{Recorder, Recording};
+pub use replay::Replay;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// The version of the format that is written.
+const VERSION: u32 = 1;
+/// Hexadecimal digits of a text's name: 64 bits tell the texts of one run apart.
+const NAME: usize = 16;
+
+/// Where a run takes place: what its requests say of it, another run of the same says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunPlace {
+    /// The run.
+    pub run: RunId,
+    /// The folder of its worktrees.
+    pub worktrees: PathBuf,
+    /// The user's checkout.
+    pub checkout: PathBuf,
+}
+
+/// The first line of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The version of the format.
+    pub recording: u32,
+    /// Where the run took place.
+    #[serde(flatten)]
+    pub place: RunPlace,
+    /// The model for whoever named none.
+    pub default: Option<String>,
+    /// Aliases that were overridden for the run.
+    pub overrides: BTreeMap<String, String>,
+}
+
+impl Head {
+    /// Makes the head of a new recording.
+    pub fn new(place: RunPlace, default: Option<String>, overrides: BTreeMap<String, String>) -> Head {
+        Head { recording: VERSION, place, default, overrides }
+    }
+}
+
+/// Why a recording cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The file is there already, and not of this run.
+    #[error("record to `{0}`: it exists")]
+    Exists(PathBuf),
+    /// The file cannot be opened or written.
+    #[error("record to `{path}`: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The text is no recording.
+    #[error("read the recording {name}, line {line}: {why}")]
+    Read {
+        /// What the recording is called.
+        name: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// A line after the first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// A text that requests are made of.
+    Text { name: String, text: String },
+    /// The size of a model's window, in tokens.
+    Window { model: String, tokens: u64 },
+    /// A request and what came of it.
+    Exchange(Box<Exchange>),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Exchange {
+    /// Who asked.
+    node: String,
+    models: Vec<String>,
+    effort: Option<String>,
+    max_output_tokens: Option<u32>,
+    /// The names of the parts, in the order in which a model is told them.
+    parts: Vec<Part>,
+    answer: Answer,
+}
+
+/// What a part of a request is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Part {
+    System(String),
+    Tool(String),
+    Schema(String),
+    Message(String),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Reply(Reply),
+    Failed { kind: ModelErrorKind, message: String, hint: Option<String> },
+}
+
+impl Answer {
+    fn of(result: &Result<Reply, ModelError>) -> Answer {
+        match result {
+            Ok(reply) => Answer::Reply(reply.clone()),
+            Err(ModelError { kind, message, hint }) => Answer::Failed { kind: *kind, message: message.clone(), hint: hint.clone() },
+        }
+    }
+}
+
+/// A request in its parts, with the text of each.
+fn parts(call: &ModelCall<'_>) -> Vec<(Part, String)> {
+    let json = |thing: serde_json::Result<String>| thing.unwrap_or_default();
+    let mut parts = vec![(Part::System(String::new()), call.system.to_owned())];
+    parts.extend(call.tools.iter().map(|tool| (Part::Tool(String::new()), json(serde_json::to_string(tool)))));
+    parts.extend(call.output_schema.map(|schema| (Part::Schema(String::new()), schema.to_string())));
+    parts.extend(call.messages.iter().map(|message| (Part::Message(String::new()), json(serde_json::to_string(message)))));
+    for (part, text) in &mut parts {
+        BlobId::of(text.as_bytes()).0[..NAME].clone_into(part.name_mut());
+    }
+    parts
+}
+
+impl Part {
+    fn name(&self) -> &str {
+        match self {
+            Part::System(name) | Part::Tool(name) | Part::Schema(name) | Part::Message(name) => name,
+        }
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        match self {
+            Part::System(name) | Part::Tool(name) | Part::Schema(name) | Part::Message(name) => name,
+        }
+    }
+
+    /// Returns what it is, for people.
+    fn word(&self) -> &'static str {
+        match self {
+            Part::System(_) => "system text",
+            Part::Tool(_) => "tool",
+            Part::Schema(_) => "schema of the answer",
+            Part::Message(_) => "message",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! A model whose requests and replies are written to a file.
+use super::{Answer, Exchange, Head, Line, RecordingError, VERSION, parts};
+use crate::{
+    event::RunId,
+    llm::{Model, ModelCall, ModelError, Sink},
+    message::Reply,
+    secrets::Secrets,
+};
+use async_trait::async_trait;
+use std::{
+    collections::BTreeSet,
+    fmt,
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// A file that is recorded to.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    out: Mutex<Out>,
+}
+
+#[derive(Debug)]
+struct Out {
+    file: File,
+    /// The head of what the file holds already.
+    head: Option<Head>,
+    /// The names of what was written once and need not be again.
+    written: BTreeSet<String>,
+    error: Option<io::Error>,
+}
+
+impl Recording {
+    /// Opens a file to record to: a new one, or one that recorded `run` before it stopped.
+    ///
+    /// # Errors
+    /// `Write` where it cannot be opened, `Exists` where it holds something else.
+    pub fn open(path: &Path, run: Option<&RunId>) -> Result<Recording, RecordingError> {
+        let failed = |source| RecordingError::Write { path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // It holds whatever the agents read.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path).map_err(failed)?;
+        let mut text = String::new();
+        let is_text = |error: io::Error| if error.kind() == io::ErrorKind::InvalidData { RecordingError::Exists(path.to_owned()) } else { failed(error) };
+        file.read_to_string(&mut text).map_err(is_text)?;
+        // A line that was cut short is written again by the request it belonged to.
+        let end = text.rfind('\n').map_or(0, |at| at + 1);
+        let mut lines = text[..end].lines();
+        let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok()).filter(|head| head.recording == VERSION);
+        if !text.is_empty() && (head.is_none() || head.as_ref().map(|head| &head.place.run) != run) {
+            return Err(RecordingError::Exists(path.to_owned()));
+        }
+        let written = lines.filter_map(|line| serde_json::from_str(line).ok()).filter_map(|line| once(&line)).collect();
+        let length = u64::try_from(end).unwrap_or(u64::MAX);
+        file.set_len(length).and_then(|()| file.seek(io::SeekFrom::Start(length))).map_err(failed)?;
+        Ok(Recording { path: path.to_owned(), out: Mutex::new(Out { file, head, written, error: None }) })
+    }
+
+    /// Begins to record a run, or goes on with it.
+    ///
+    /// # Errors
+    /// `Exists` where the file holds another run, `Write` where it cannot be written.
+    pub fn begin(&self, head: &Head) -> Result<(), RecordingError> {
+        let mut out = self.out();
+        match &out.head {
+            Some(known) if known.place == head.place => Ok(()),
+            Some(_) => Err(RecordingError::Exists(self.path.clone())),
+            None => {
+                out.head = Some(head.clone());
+                out.write(head).map_err(|source| RecordingError::Write { path: self.path.clone(), source })
+            }
+        }
+    }
+
+    /// Returns why the recording is not whole, where it is not: a run goes on without it.
+    pub fn error(&self) -> Option<RecordingError> {
+        let source = self.out().error.take()?;
+        Some(RecordingError::Write { path: self.path.clone(), source })
+    }
+
+    fn add(&self, line: &Line) {
+        let mut out = self.out();
+        if out.error.is_some() {
+            return;
+        }
+        if let Some(name) = once(line)
+            && !out.written.insert(name)
+        {
+            return;
+        }
+        out.error = out.write(line).err();
+    }
+
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Out {
+    fn write(&mut self, line: &impl serde::Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes())
+    }
+}
+
+/// Returns a name for what is written once.
+fn once(line: &Line) -> Option<String> {
+    match line {
+        Line::Text { name, .. } => Some(name.clone()),
+        Line::Window { model, .. } => Some(format!("window {model}")),
+        Line::Exchange(_) => None,
+    }
+}
+
+/// A model that is listened to.
+pub struct Recorder {
+    model: Arc<dyn Model>,
+    recording: Arc<Recording>,
+    secrets: Secrets,
+}
+
+impl Recorder {
+    /// Listens to a model. No value of `secrets` is written.
+    pub fn new(model: Arc<dyn Model>, recording: Arc<Recording>, secrets: Secrets) -> Recorder {
+        Recorder { model, recording, secrets }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("recording", &self.recording.path).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Model for Recorder {
+    async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let result = self.model.reply(call, sink).await;
+        let parts = parts(call);
+        let exchange = Exchange {
+            node: call.node.to_string(),
+            models: call.models.to_vec(),
+            effort: call.effort.map(str::to_owned),
+            max_output_tokens: call.max_output_tokens,
+            parts: parts.iter().map(|(part, _)| part.clone()).collect(),
+            answer: self.secrets.clean(Answer::of(&result)),
+        };
+        for (part, text) in parts {
+            self.recording.add(&Line::Text { name: part.name().to_owned(), text: self.secrets.text(&text).into_owned() });
+        }
+        self.recording.add(&Line::Exchange(Box::new(exchange)));
+        result
+    }
+
+    fn window(&self, model: &str) -> u64 {
+        let tokens = self.model.window(model);
+        self.recording.add(&Line::Window { model: model.to_owned(), tokens });
+        tokens
+    }
+
+    fn is_scripted(&self) -> bool {
+        self.model.is_scripted()
+    }
+}

@@ -1,0 +1,242 @@
+//! A model that answers from a recording, and says where a request is another one.
+use super::{
+    Answer, Exchange, Head, Line, Part, RecordingError, RunPlace, VERSION,
+    likeness::{Likeness, difference, translate},
+    parts,
+};
+use crate::{
+    clock::Clock,
+    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink, span},
+    message::Reply,
+    secrets::Secrets,
+    trace,
+};
+use async_trait::async_trait;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio::sync::Notify;
+use tracing::Instrument as _;
+
+/// How long a reply waits for those that came before it when they were recorded: long enough for the work between two
+/// requests, and only an order, since a run that was taken up again does not ask for the first ones.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The window of a model that the recording says nothing of, in tokens.
+const WINDOW: u64 = 200_000;
+
+/// A recording as a model. Nothing is sent anywhere.
+pub struct Replay {
+    name: String,
+    head: Head,
+    texts: HashMap<String, String>,
+    windows: BTreeMap<String, u64>,
+    exchanges: Vec<Exchange>,
+    clock: Clock,
+    here: OnceLock<(RunPlace, Secrets)>,
+    state: Mutex<Vec<State>>,
+    moved: Notify,
+}
+
+/// How far an exchange is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Asked,
+    Given,
+    /// Nobody asked for it while others waited.
+    PassedOver,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").field("name", &self.name).field("exchanges", &self.exchanges.len()).finish_non_exhaustive()
+    }
+}
+
+impl Replay {
+    /// Returns whether a text is meant as a recording.
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with("{\"recording\":")
+    }
+
+    /// Reads a recording; `name` is what its errors call it.
+    ///
+    /// # Errors
+    /// `Read` with the place of what is wrong.
+    pub fn parse(name: &str, text: &str, clock: Clock) -> Result<Replay, RecordingError> {
+        let wrong = |line, why: String| RecordingError::Read { name: name.to_owned(), line, why };
+        // A run that was killed leaves a last line that is cut short.
+        let whole = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
+        let mut lines = whole.lines().enumerate();
+        let (_, first) = lines.next().ok_or_else(|| wrong(1, "it is empty".to_owned()))?;
+        let head: Head = serde_json::from_str(first).map_err(|error| wrong(1, format!("it does not begin as a recording does ({error})")))?;
+        if head.recording != VERSION {
+            return Err(wrong(1, format!("its format is {}, this program reads {VERSION}", head.recording)));
+        }
+        let (mut texts, mut windows, mut exchanges) = (HashMap::new(), BTreeMap::new(), Vec::new());
+        for (at, line) in lines {
+            match serde_json::from_str(line).map_err(|error| wrong(at + 1, error.to_string()))? {
+                Line::Text { name, text } => {
+                    texts.insert(name, text);
+                }
+                Line::Window { model, tokens } => {
+                    windows.insert(model, tokens);
+                }
+                Line::Exchange(exchange) => {
+                    if let Some(part) = exchange.parts.iter().find(|part| !texts.contains_key(part.name())) {
+                        return Err(wrong(at + 1, format!("the text `{}` is missing", part.name())));
+                    }
+                    exchanges.push(*exchange);
+                }
+            }
+        }
+        let state = Mutex::new(vec![State::Open; exchanges.len()]);
+        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, clock, here: OnceLock::new(), state, moved: Notify::new() })
+    }
+
+    /// Returns what the recording says of itself.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Returns the names of the providers whose models answered.
+    pub fn providers(&self) -> BTreeSet<String> {
+        let models = self.exchanges.iter().flat_map(|exchange| &exchange.models);
+        models.filter_map(|model| Some(model.split_once('/')?.0.to_owned())).collect()
+    }
+
+    /// Says where the run takes place that asks now; before the first request.
+    pub fn begin(&self, place: RunPlace, secrets: &Secrets) {
+        // A second time would be another run in the same process, which this is not for.
+        let _again = self.here.set((place, secrets.clone()));
+    }
+
+    async fn answer(&self, call: &ModelCall<'_>) -> Result<Reply, ModelError> {
+        let (here, secrets) = self.here.get().map_or((&self.head.place, None), |(place, secrets)| (place, Some(secrets)));
+        let clean = |text: String| secrets.map_or(text.clone(), |secrets| secrets.text(&text).into_owned());
+        let asked: Vec<(Part, String)> = parts(call).into_iter().map(|(part, text)| (part, clean(text))).collect();
+        let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), here);
+        let (at, then) = self.find(call, &asked, &now)?;
+        self.in_order(at).await;
+        match &self.exchanges[at].answer {
+            Answer::Failed { kind, message, hint } => Err(ModelError { kind: *kind, message: message.clone(), hint: hint.clone() }),
+            Answer::Reply(reply) => {
+                let text = serde_json::to_string(reply).unwrap_or_default();
+                let text = translate(&text, (&then, &self.head.place), (&now, here));
+                serde_json::from_str(&text).map_err(|error| self.error(&format!("a reply cannot be read: {error}")))
+            }
+        }
+    }
+
+    /// Finds the exchange that a request is, and takes it.
+    fn find(&self, call: &ModelCall<'_>, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
+        let node = call.node.to_string();
+        let mut state = self.state();
+        let mut nearest: Option<(usize, String)> = None;
+        let mut recorded = 0;
+        for (at, exchange) in self.exchanges.iter().enumerate().filter(|(_, exchange)| exchange.node == node) {
+            recorded += 1;
+            if matches!(state[at], State::Asked | State::Given) {
+                continue;
+            }
+            let then = self.likeness(exchange);
+            match different(call, exchange, asked, (&then, now)) {
+                None => {
+                    // What came before in the same conversation was asked before this process was there.
+                    for earlier in (0..at).filter(|earlier| self.exchanges[*earlier].node == node) {
+                        state[earlier] = if state[earlier] == State::Open { State::PassedOver } else { state[earlier] };
+                    }
+                    state[at] = State::Asked;
+                    return Ok((at, then));
+                }
+                Some((same, what)) if nearest.as_ref().is_none_or(|(best, _)| same > *best) => nearest = Some((same, what)),
+                Some(_) => {}
+            }
+        }
+        Err(match nearest {
+            Some((_, what)) => self.error(&format!("a request of `{node}` is not the recorded one\n{what}")),
+            None => self.error(&format!("it holds {recorded} requests of `{node}`, and this is another")),
+        })
+    }
+
+    fn likeness(&self, exchange: &Exchange) -> Likeness {
+        Likeness::of(exchange.parts.iter().map(|part| self.texts.get(part.name()).map_or("", String::as_str)), &self.head.place)
+    }
+
+    /// Waits until the exchanges before this one were given, as they were when they were recorded.
+    async fn in_order(&self, at: usize) {
+        let late = self.clock.now().after(PATIENCE);
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.state()[..at].iter().all(|state| matches!(state, State::Given | State::PassedOver)) {
+                break;
+            }
+            tokio::select! {
+                () = moved => {}
+                () = self.clock.sleep_until(late) => break,
+            }
+        }
+        let mut state = self.state();
+        for earlier in state[..at].iter_mut().filter(|state| **state == State::Open) {
+            *earlier = State::PassedOver;
+        }
+        state[at] = State::Given;
+        drop(state);
+        self.moved.notify_waiters();
+    }
+
+    fn error(&self, what: &str) -> ModelError {
+        ModelError::new(ModelErrorKind::Script, format!("the recording {}: {what}", self.name))
+            .hint("a recording answers only what was asked when it was made; record the run anew with `--record`")
+    }
+
+    fn state(&self) -> MutexGuard<'_, Vec<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says in what a request is another than a recorded one, and how many parts are the same.
+fn different(call: &ModelCall<'_>, exchange: &Exchange, asked: &[(Part, String)], (then, now): (&Likeness, &Likeness)) -> Option<(usize, String)> {
+    let said = |what: &str, then: String, now: String| (then != now).then(|| (0, format!("{what}\nrecorded: {then}\nnow:      {now}")));
+    let word = |word: Option<&str>| word.unwrap_or("none").to_owned();
+    let tokens = |tokens: Option<u32>| tokens.map_or("none".to_owned(), |tokens| tokens.to_string());
+    let terms = said("the models", exchange.models.join(", "), call.models.join(", "))
+        .or_else(|| said("the effort", word(exchange.effort.as_deref()), word(call.effort)))
+        .or_else(|| said("the longest reply", tokens(exchange.max_output_tokens), tokens(call.max_output_tokens)));
+    if terms.is_some() {
+        return terms;
+    }
+    let same = then.parts.iter().zip(&now.parts).take_while(|(then, now)| then == now).count();
+    if same == then.parts.len() && same == now.parts.len() {
+        return None;
+    }
+    let part = asked.get(same).map(|(part, _)| part).or_else(|| exchange.parts.get(same))?;
+    let number = asked.iter().take(same).filter(|(other, _)| std::mem::discriminant(other) == std::mem::discriminant(part)).count() + 1;
+    let missing = "(nothing)".to_owned();
+    let (then, now) = (then.parts.get(same).unwrap_or(&missing), now.parts.get(same).unwrap_or(&missing));
+    Some((same, format!("{} {number}\n{}", part.word(), difference(then, now))))
+}
+
+#[async_trait]
+impl Model for Replay {
+    async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let span = trace::chat(call.models.first().map_or("recording", String::as_str));
+        let result = self.answer(call).instrument(span.clone()).await;
+        span::end(&span, result.as_ref());
+        let reply = result?;
+        let text = reply.text();
+        if !text.is_empty() {
+            sink.text(&text);
+        }
+        Ok(reply)
+    }
+
+    fn window(&self, model: &str) -> u64 {
+        self.windows.get(model).copied().unwrap_or(WINDOW)
+    }
+}

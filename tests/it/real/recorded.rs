@@ -1,0 +1,136 @@
+//! Runs that were recorded and are run again from the recording.
+use super::{
+    feature::{CHECK, check_run, parallel},
+    mind::{KEY, Wire, bench, call, done, heard},
+};
+use crate::{
+    fixture::{Bench, outcome},
+    invariants,
+    server::{Answer, Delivery, Hosted},
+};
+use serde_json::json;
+use spinney::event::RunId;
+use std::fs;
+
+/// Records a `feature` and returns its bench, whose server is gone.
+fn recorded(wire: Wire) -> Bench {
+    let server = Hosted::start(parallel);
+    let bench = bench(wire, &server);
+    let check = format!("check={CHECK}");
+    let tape = bench.path("tape.jsonl").display().to_string();
+    bench.spinney(&["run", "feature", "--input", "goal=Two parts", "--input", "ask=false", "--input", &check, "--record", &tape]).code(0);
+    bench
+}
+
+fn again(bench: &Bench, goal: &str) -> crate::fixture::Said {
+    let tape = bench.path("tape.jsonl").display().to_string();
+    let check = format!("check={CHECK}");
+    bench.spinney(&["run", "feature", "--input", &format!("goal={goal}"), "--input", "ask=false", "--input", &check, "--replay", &tape])
+}
+
+fn gives_the_same_without_a_server(wire: Wire) {
+    let bench = recorded(wire);
+    let first = bench.newest();
+    let bench = bench.env("ANTHROPIC_API_KEY", "").env("OPENAI_API_KEY", "");
+    let said = again(&bench, "Two parts").code(0);
+    assert!(said.out.contains("replayed from a recording"), "{}", said.out);
+    let second = bench.newest();
+    assert_ne!(first, second);
+    check_run(&bench, &bench.records(&second));
+    let tree = |run: &RunId| bench.git(&["rev-parse", &format!("spinney/{run}^{{tree}}")]);
+    assert_eq!(tree(&first), tree(&second));
+    let text = fs::read_to_string(bench.path("tape.jsonl")).unwrap();
+    assert!(!text.contains(KEY));
+}
+
+#[test]
+fn a_recorded_feature_runs_again_without_a_server_over_messages() {
+    gives_the_same_without_a_server(Wire::Messages);
+}
+
+#[test]
+fn a_recorded_feature_runs_again_without_a_server_over_chat() {
+    gives_the_same_without_a_server(Wire::Chat);
+}
+
+#[test]
+fn another_request_is_an_error_that_shows_the_difference() {
+    let bench = recorded(Wire::Messages);
+    let said = again(&bench, "Three parts").code(1);
+    for words in ["is not the recorded one", "message 1", "recorded: ", "Two parts", "now: ", "Three parts", "--record"] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+    invariants::check(&bench.records(&bench.newest()), &bench.repo());
+}
+
+fn said(bench: &Bench) -> serde_json::Value {
+    outcome(&bench.records(&bench.newest()), "run")["succeeded"]["output"].clone()
+}
+
+const ONE: &str = "version: 1\nname: one\nsecrets: [TOKEN]\nagents: { coder: { system: You code., access: write } }\nsteps:\n  work: { agent: coder, prompt: Do it., env: { TOKEN: \"{{ secrets.TOKEN }}\" } }\noutputs: { said: \"{{ steps.work.output }}\" }\n";
+
+#[test]
+fn a_recording_holds_no_secret_and_replays_where_the_secret_is_another() {
+    let server = Hosted::start(|asked| {
+        let last = heard(asked).last;
+        let said = if last.contains("Do it.") { call(asked, "Bash", json!({"command": "echo it is $TOKEN"})) } else { done(&format!("heard {last}")) };
+        (Answer::Say(said), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", ONE).env("TOKEN", "s3cr3t-value-one");
+    let tape = bench.path("tape.jsonl").display().to_string();
+    bench.spinney(&["run", "one", "--unconfined", "--record", &tape]).code(0);
+    let first = outcome(&bench.records(&bench.newest()), "run");
+    assert!(!fs::read_to_string(&tape).unwrap().contains("s3cr3t"));
+    // A second run may not be recorded over it.
+    let said = bench.spinney(&["run", "one", "--unconfined", "--record", &tape]).code(2);
+    assert!(said.err.contains("it exists"), "{}", said.err);
+    drop(server);
+    let bench = bench.env("TOKEN", "an0ther-value");
+    bench.spinney(&["run", "one", "--unconfined", "--replay", &tape]).code(0);
+    assert_eq!(outcome(&bench.records(&bench.newest()), "run"), first);
+}
+
+#[test]
+fn recordings_that_are_none_or_are_cut_short_say_so() {
+    let bench = recorded(Wire::Messages);
+    let tape = bench.path("tape.jsonl");
+    let text = fs::read_to_string(&tape).unwrap();
+    let cut = text[..text.len() / 2].to_owned();
+    let without_text = text.lines().filter(|line| !line.contains("\"system\"") || line.contains("exchange")).collect::<Vec<_>>();
+    let without_text = without_text.iter().filter(|line| !line.starts_with("{\"text\":")).map(|line| format!("{line}\n")).collect::<String>();
+    for (text, code, words) in [
+        ("", 2, "it is empty"),
+        ("{\"a\": 1}\n", 2, "does not begin as a recording does"),
+        (&*text.replacen("\"recording\":1", "\"recording\":2", 1), 2, "its format is 2"),
+        (&*format!("{text}nothing\n"), 2, "line "),
+        (&*without_text, 2, "is missing"),
+        (&*cut, 1, "and this is another"),
+    ] {
+        fs::write(&tape, text).unwrap();
+        let said = again(&bench, "Two parts").code(code);
+        assert!(said.err.contains(words) || said.out.contains(words), "{words}: {}{}", said.out, said.err);
+    }
+}
+
+#[test]
+fn a_run_that_was_taken_up_again_goes_on_recording_and_replaying() {
+    let server = Hosted::start(|asked| {
+        let last = heard(asked).last;
+        let said = if last.contains("Do it.") { call(asked, "Bash", json!({"command": "touch made"})) } else { done(&format!("heard {last}")) };
+        (Answer::Say(said), Delivery::default())
+    });
+    let asks = ONE.replace("secrets: [TOKEN]\n", "permissions: { ask: [\"Bash(touch:*)\"] }\n").replace(", env: { TOKEN: \"{{ secrets.TOKEN }}\" }", "");
+    let bench = bench(Wire::Messages, &server).workflow("one", &asks);
+    let tape = bench.path("tape.jsonl").display().to_string();
+    bench.spinney(&["run", "one", "--unconfined", "--record", &tape]).code(3);
+    // A line that a kill cut short is no part of it.
+    fs::write(&tape, format!("{}{{\"exch", fs::read_to_string(&tape).unwrap())).unwrap();
+    bench.spinney(&["resume", "--unconfined", "--on-ask", "allow", "--record", &tape]).code(0);
+    let first = said(&bench);
+    drop(server);
+    bench.spinney(&["run", "one", "--unconfined", "--replay", &tape]).code(3);
+    // The recording is kept with the run.
+    fs::remove_file(&tape).unwrap();
+    bench.spinney(&["resume", "--unconfined", "--on-ask", "allow"]).code(0);
+    assert_eq!(said(&bench), first);
+}
