@@ -9,7 +9,7 @@ use crate::{
     llm::{Endpoint, Endpoints, Protocol, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
-    workflow::{self, Defaults, ModelAlias, Provider, Wire},
+    workflow::{self, Defaults, ModelAlias, Provider},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,8 +27,9 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The environment variable that names the model for whoever names none.
 pub const MODEL_VARIABLE: &str = "SPINNEY_MODEL";
 /// The built-in providers: name, the variable of the address, the variable of the key.
-const BUILT_IN: [(&str, &str, Option<&str>); 4] = [
+const BUILT_IN: [(&str, &str, Option<&str>); 5] = [
     ("anthropic", "ANTHROPIC_BASE_URL", Some("ANTHROPIC_API_KEY")),
+    ("gemini", "GEMINI_BASE_URL", Some("GEMINI_API_KEY")),
     ("openai", "OPENAI_BASE_URL", Some("OPENAI_API_KEY")),
     ("ollama", "OLLAMA_HOST", None),
     ("local", "LOCAL_BASE_URL", None),
@@ -196,8 +197,15 @@ impl Configuration {
                 endpoint.base_url.clone().into(),
                 variable(built_in.map(|(_, url, _)| *url)).or_else(|| said(&|provider| provider.base_url.is_some())),
             );
-            let protocol = if endpoint.protocol == Protocol::Anthropic { "anthropic" } else { "openai_chat" };
+            let protocol = Protocol::NAMED.iter().find(|(_, protocol)| *protocol == endpoint.protocol).map(|(name, _)| *name);
             add("protocol", protocol.into(), said(&|provider| provider.protocol.is_some()));
+            if endpoint.bearer {
+                add("auth", "bearer".into(), said(&|provider| provider.bearer.is_some()));
+            }
+            for (model, known) in &endpoint.models {
+                let says = |provider: &Provider| provider.models.iter().any(|(name, _)| name.value == *model);
+                add(&format!("models.{model}"), Value::Object(known.clone()), said(&says));
+            }
             let named = trusted().find_map(|layer| layer.written.providers.iter().find(|(name, _)| name.value == endpoint.name)?.1.key_env.clone());
             let own = built_in.and_then(|(_, _, key)| *key).filter(|key| set(environment, key).is_some() || named.is_none());
             if let Some(key) = own.map(str::to_owned).or_else(|| named.map(|named| named.value)) {
@@ -225,7 +233,9 @@ impl Configuration {
                 let lacks = [("protocol", provider.protocol.is_none()), ("base_url", provider.base_url.is_none())];
                 for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks) {
                     let message = format!("the provider `{}` needs the key `{key}`", name.value);
-                    found.push(error(codes::MISSING_KEY, name, message).help("only a built-in provider has one of its own: anthropic, openai, ollama, local"));
+                    found.push(
+                        error(codes::MISSING_KEY, name, message).help("only a built-in provider has one of its own: anthropic, gemini, openai, ollama, local"),
+                    );
                 }
             }
             let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices);
@@ -271,15 +281,18 @@ fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environmen
     let built_in = BUILT_IN.iter().find(|(known, ..)| *known == name);
     let fixed = built_in.is_some_and(|(_, url, _)| set(environment, url).is_some());
     let url = written.base_url.as_ref().filter(|_| !fixed).map(|url| url.value.clone());
-    let protocol = match written.protocol {
-        Some(Wire::Anthropic) => Protocol::Anthropic,
-        Some(Wire::OpenAiChat) => Protocol::OpenAiChat,
-        None => before.as_ref()?.protocol,
+    let named = written.protocol.as_ref().and_then(|name| Protocol::NAMED.iter().find(|(known, _)| *known == name.value));
+    let moves = url.as_ref().is_some_and(|url| before.as_ref().is_some_and(|before| before.base_url != url.trim_end_matches('/')));
+    let protocol = match (named, before.as_ref().map(|before| before.protocol)) {
+        (Some((_, named)), _) => *named,
+        // Elsewhere those who speak like OpenAI speak as it did before.
+        (None, Some(Protocol::OpenAiResponses)) if moves => Protocol::OpenAiChat,
+        (None, before) => before?,
     };
     let plain = Endpoint::new(name, protocol, url.as_deref().or(before.as_ref().map(|before| before.base_url.as_str()))?);
     let mut made = match before {
         Some(before) if before.base_url == plain.base_url => Endpoint { protocol, ..before },
-        Some(before) => Endpoint { headers: before.headers, key: before.key, timeouts: before.timeouts, ..plain },
+        Some(before) => Endpoint { headers: before.headers, key: before.key, bearer: before.bearer, models: before.models, timeouts: before.timeouts, ..plain },
         None => plain,
     };
     if let Some(variable) = &written.key_env
@@ -291,6 +304,10 @@ fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environmen
     for (header, value) in &written.headers {
         made.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&header.value));
         made.headers.push((header.value.clone(), value.value.clone()));
+    }
+    made.bearer = written.bearer.unwrap_or(made.bearer);
+    for (model, said) in &written.models {
+        made.models.entry(model.value.clone()).or_default().extend(said.as_object().cloned().unwrap_or_default());
     }
     Some(made)
 }

@@ -1,128 +1,179 @@
-//! What a model can do: one table, by the model and not by its provider.
+//! What a model can do: one table, by the model and not by its provider, under what the user says.
 //!
-//! A model that is not listed gets defaults that no server refuses.
+//! A row of `models.json` is named by the beginning of a model's id, and says only what is other than in the rows whose names
+//! it begins with; the row without a name is that of every model, and so holds for one that nobody knows: what no server
+//! refuses. Sampling parameters, forced tools and prefilled replies are told of and never used: no request holds any, since
+//! the strongest models refuse them.
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 /// What is written about thinking in a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Thinking {
     /// Nothing: the model does not think, or nobody knows.
     Unsaid,
-    /// `adaptive`.
+    /// That it may think as much as it wants.
     Adaptive,
-    /// `adaptive`, its summary shown, since what such a model says between tool calls comes as thinking.
+    /// That too, and that its summary is to be shown.
     Summarized,
 }
 
 /// The words a model takes for effort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// It has no such setting: none is sent.
     None,
-    /// Exactly these.
-    Words(&'static [&'static str]),
     /// Unknown: sent as written.
     Any,
+    /// Exactly these.
+    #[serde(untagged)]
+    Words(Vec<String>),
 }
 
-/// What a request to a model may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a request to a model may hold, and what is known of it besides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "a table of what is and is not")]
 pub struct Capabilities {
     /// The window, in tokens.
     pub window: u64,
     /// The longest reply, in tokens.
+    #[serde(rename = "max_output_tokens")]
     pub max_output: u32,
     /// What is written about thinking.
     pub thinking: Thinking,
+    /// Whether it cannot be told not to think.
+    pub always_thinks: bool,
     /// The words for effort.
     pub effort: Effort,
-    /// Whether it takes a JSON Schema for its answer (Anthropic Messages).
+    /// Whether it takes a JSON Schema for its answer, beside tools.
+    #[serde(rename = "schema")]
     pub takes_schema: bool,
     /// Whether it wants its reasoning back on messages with tool calls (Chat Completions).
+    #[serde(rename = "reasoning_back")]
     pub wants_reasoning_back: bool,
+    /// Whether it takes a tool choice that forces a call.
+    pub forced_tools: bool,
+    /// Whether it takes sampling parameters.
+    pub sampling: bool,
+    /// Whether it goes on with a reply that was begun for it.
+    pub prefill: bool,
+    /// Whether its thinking is only taken back after exactly what came before it.
+    pub prefix_bound: bool,
+    /// The shortest prompt that is cached, in tokens.
+    pub cache_minimum: u32,
+    /// The prompt beyond which all of it costs more, in tokens.
+    pub price_step: Option<u64>,
 }
 
-const FIVE: &[&str] = &["low", "medium", "high", "xhigh", "max"];
-const FOUR: &[&str] = &["low", "medium", "high", "max"];
-const THREE: &[&str] = &["low", "medium", "high"];
+type Row = Map<String, Value>;
 
-const UNKNOWN: Capabilities =
-    Capabilities { window: 128_000, max_output: 8_192, thinking: Thinking::Unsaid, effort: Effort::Any, takes_schema: false, wants_reasoning_back: false };
-
-const fn claude(window: u64, max_output: u32, thinking: Thinking, effort: Effort) -> Capabilities {
-    Capabilities { window, max_output, thinking, effort, takes_schema: true, wants_reasoning_back: false }
-}
-const fn gpt(window: u64) -> Capabilities {
-    Capabilities { window, max_output: 128_000, ..UNKNOWN }
-}
-const fn deepseek() -> Capabilities {
-    Capabilities { wants_reasoning_back: true, ..UNKNOWN }
-}
-
-/// Prefixes of model ids, with `.` written as `-`; the longest that fits wins.
-const MODELS: &[(&str, Capabilities)] = &[
-    ("claude", claude(200_000, 32_000, Thinking::Unsaid, Effort::Any)),
-    ("claude-3", Capabilities { takes_schema: false, ..claude(200_000, 8_192, Thinking::Unsaid, Effort::None) }),
-    ("claude-3-haiku", Capabilities { takes_schema: false, ..claude(200_000, 4_096, Thinking::Unsaid, Effort::None) }),
-    ("claude-3-opus", Capabilities { takes_schema: false, ..claude(200_000, 4_096, Thinking::Unsaid, Effort::None) }),
-    ("claude-fable-5", claude(1_000_000, 128_000, Thinking::Summarized, Effort::Words(FIVE))),
-    ("claude-haiku-4-5", claude(200_000, 64_000, Thinking::Unsaid, Effort::None)),
-    ("claude-haiku-5-5", claude(1_000_000, 128_000, Thinking::Summarized, Effort::Words(FIVE))),
-    ("claude-mythos-5", claude(1_000_000, 128_000, Thinking::Summarized, Effort::Words(FIVE))),
-    ("claude-opus-4", Capabilities { takes_schema: false, ..claude(200_000, 32_000, Thinking::Unsaid, Effort::None) }),
-    ("claude-opus-4-5", claude(200_000, 64_000, Thinking::Unsaid, Effort::Words(THREE))),
-    ("claude-opus-4-6", claude(1_000_000, 128_000, Thinking::Adaptive, Effort::Words(FOUR))),
-    ("claude-opus-4-7", claude(1_000_000, 128_000, Thinking::Adaptive, Effort::Words(FIVE))),
-    ("claude-opus-4-8", claude(1_000_000, 128_000, Thinking::Adaptive, Effort::Words(FIVE))),
-    ("claude-opus-5", claude(1_000_000, 128_000, Thinking::Summarized, Effort::Words(FIVE))),
-    ("claude-sonnet-4", Capabilities { takes_schema: false, ..claude(200_000, 64_000, Thinking::Unsaid, Effort::None) }),
-    ("claude-sonnet-4-5", claude(200_000, 64_000, Thinking::Unsaid, Effort::None)),
-    ("claude-sonnet-4-6", claude(1_000_000, 128_000, Thinking::Adaptive, Effort::Words(FOUR))),
-    ("claude-sonnet-5", claude(1_000_000, 128_000, Thinking::Summarized, Effort::Words(FIVE))),
-    ("deepseek", deepseek()),
-    ("gpt-4o", Capabilities { max_output: 16_384, effort: Effort::None, ..gpt(128_000) }),
-    ("gpt-4-1", Capabilities { max_output: 32_768, effort: Effort::None, ..gpt(1_000_000) }),
-    ("gpt-5", gpt(400_000)),
-    ("gpt-5-6", gpt(922_000)),
-    ("gpt-6", gpt(922_000)),
-    ("gpt-oss", Capabilities { max_output: 32_768, ..gpt(131_072) }),
-];
+/// The rows by name, which sorts each after those that its name begins with.
+static MODELS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| serde_json::from_str(include_str!("models.json")).expect("the table is tested to be read"));
 
 /// Returns what a model can do, by its id: with or without a vendor before a `/` or `.`, a date or a tag behind.
 pub fn capabilities(model: &str) -> Capabilities {
-    let id = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-    // Some gateways name models `vendor.model`: what is before `claude` says nothing about the model.
-    let id = id.find("claude-").map_or(id.as_str(), |at| &id[at..]).replace(['.', '_'], "-");
-    let fits = |prefix: &str| id.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']) || prefix == "deepseek");
-    MODELS.iter().filter(|(prefix, _)| fits(prefix)).max_by_key(|(prefix, _)| prefix.len()).map_or(UNKNOWN, |(_, found)| *found)
+    said_otherwise(model, &Row::new())
+}
+
+/// Returns the same under what somebody says of the model, who may leave out anything; what does not fit is not heard.
+pub(super) fn said_otherwise(model: &str, said: &Row) -> Capabilities {
+    let id = plain(model);
+    let rows = MODELS.iter().filter(|(name, _)| begins(&id, name)).map(|(_, row)| row);
+    let listed: Row = rows.flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let read = |row: &Row| serde_json::from_value(Value::Object(row.clone()));
+    let mut all = listed.clone();
+    all.extend(said.clone());
+    read(&all).or_else(|_| read(&listed)).expect("the table is tested to be whole")
 }
 
 /// Returns whether a model is listed.
 pub(super) fn is_known(model: &str) -> bool {
-    capabilities(model) != UNKNOWN
+    let id = plain(model);
+    MODELS.keys().any(|name| !name.is_empty() && begins(&id, name))
+}
+
+fn plain(model: &str) -> String {
+    let id = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    // Some gateways name models `vendor.model`: what is before `claude` says nothing about the model.
+    id.find("claude-").map_or(id.as_str(), |at| &id[at..]).replace(['.', '_'], "-")
+}
+
+fn begins(id: &str, name: &str) -> bool {
+    id.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']) || name.is_empty() || name == "deepseek")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn the_longest_prefix_wins_whatever_stands_around_it() {
+    fn every_row_gives_a_whole_model() {
+        for name in MODELS.keys() {
+            let listed = capabilities(name);
+            assert!(listed.window >= 128_000 && listed.max_output >= 4_096, "{name}");
+            assert!(!(listed.always_thinks && (listed.sampling || listed.prefill)), "{name}");
+            assert_eq!(is_known(name), !name.is_empty());
+        }
+        assert_eq!(MODELS.keys().next().map(String::as_str), Some(""), "the row of every model comes first");
+    }
+
+    #[test]
+    fn the_longest_name_wins_whatever_stands_around_it() {
         for id in ["claude-opus-5-5", "claude-opus-5.5", "anthropic/claude-opus-5-5-20261001", "us.anthropic.claude-opus-5-5-v1:0", "claude-opus-5-5@20261001"]
         {
-            assert_eq!(capabilities(id).thinking, Thinking::Summarized, "{id}");
-            assert_eq!(capabilities(id).window, 1_000_000, "{id}");
+            let listed = capabilities(id);
+            assert_eq!((listed.thinking, listed.window, listed.always_thinks), (Thinking::Summarized, 1_000_000, true), "{id}");
         }
         assert_eq!(capabilities("claude-haiku-4-5-20251001").effort, Effort::None);
         assert_eq!(capabilities("claude-opus-4-20250514").window, 200_000);
-        assert_eq!(capabilities("claude-opus-4-6").effort, Effort::Words(FOUR));
+        assert_eq!(capabilities("claude-opus-4-6").effort, Effort::Words(["low", "medium", "high", "max"].map(str::to_owned).to_vec()));
         assert_eq!(capabilities("gpt-5.6-luna").window, 922_000);
         assert!(capabilities("deepseek-v4").wants_reasoning_back && capabilities("deepseek/deepseek-chat").wants_reasoning_back);
+        assert!(capabilities("gemini-3.7-flash").takes_schema && !capabilities("gemini-2.5-pro").takes_schema);
+    }
+
+    #[test]
+    fn the_facts_that_requests_hang_on_are_these() {
+        // always thinks, forced tools, sampling, prefill, bound to its prefix
+        for (id, wanted) in [
+            ("claude-fable-5-1", [true, false, false, false, true]),
+            ("claude-opus-5-5", [true, false, false, false, true]),
+            ("claude-sonnet-5-5", [true, false, false, false, true]),
+            ("claude-haiku-5-5", [false, true, false, false, true]),
+            ("claude-opus-5", [false, true, false, false, false]),
+            ("claude-sonnet-4-6", [false, true, true, false, false]),
+            ("claude-haiku-4-5", [false, true, true, true, false]),
+            ("gpt-6-sol", [false, true, false, false, true]),
+            ("gemini-3.7-flash", [false, true, false, false, true]),
+            ("who-knows", [false; 5]),
+        ] {
+            let c = capabilities(id);
+            assert_eq!([c.always_thinks, c.forced_tools, c.sampling, c.prefill, c.prefix_bound], wanted, "{id}");
+        }
+        let minimum = |id| capabilities(id).cache_minimum;
+        assert_eq!([minimum("claude-opus-5-5"), minimum("claude-sonnet-5"), minimum("claude-haiku-4-5")], [512, 1_024, 4_096]);
+        assert_eq!([capabilities("claude-haiku-5-5").price_step, capabilities("gpt-6-sol").price_step], [Some(100_000), Some(272_000)]);
     }
 
     #[test]
     fn unknown_models_get_defaults() {
-        for id in ["qwen3:8b", "", "gpt-40", "claudette", "é"] {
-            assert_eq!(capabilities(id), UNKNOWN, "{id}");
+        let unknown = capabilities("");
+        for id in ["qwen3:8b", "gpt-40", "claudette", "é", "o12"] {
+            assert_eq!(capabilities(id), unknown, "{id}");
+            assert!(!is_known(id));
         }
+    }
+
+    #[test]
+    fn what_somebody_says_wins_and_what_does_not_fit_is_not_heard() {
+        let said = |value: Value| said_otherwise("claude-opus-5-5", value.as_object().expect("an object"));
+        let c = said(json!({"window": 5, "effort": ["low"], "thinking": "unsaid", "price_step": 7}));
+        assert_eq!((c.window, c.effort, c.thinking, c.price_step), (5, Effort::Words(vec!["low".to_owned()]), Thinking::Unsaid, Some(7)));
+        assert_eq!(c.max_output, 128_000);
+        assert_eq!(said(json!({"window": "wide"})), capabilities("claude-opus-5-5"));
     }
 }

@@ -1,12 +1,14 @@
 //! Where models are served: providers, their addresses and keys.
 //!
 //! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
-use super::{ModelError, ModelErrorKind};
+use super::{Capabilities, ModelError, ModelErrorKind, capability};
 use crate::{event::BlobId, http::Timeouts};
+use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const OPENAI_URL: &str = "https://api.openai.com/v1";
+const GEMINI_URL: &str = "https://generativelanguage.googleapis.com/v1beta";
 const OLLAMA_URL: &str = "http://127.0.0.1:11434/v1";
 const LOCAL_URL: &str = "http://127.0.0.1:8080/v1";
 
@@ -48,8 +50,22 @@ impl fmt::Debug for Secret {
 pub enum Protocol {
     /// Anthropic Messages.
     Anthropic,
+    /// OpenAI Responses.
+    OpenAiResponses,
     /// OpenAI Chat Completions, as many servers speak it.
     OpenAiChat,
+    /// Gemini `generateContent`.
+    Gemini,
+}
+
+impl Protocol {
+    /// Every protocol with its name in a configuration.
+    pub const NAMED: [(&str, Protocol); 4] = [
+        ("anthropic", Protocol::Anthropic),
+        ("openai_responses", Protocol::OpenAiResponses),
+        ("openai_chat", Protocol::OpenAiChat),
+        ("gemini", Protocol::Gemini),
+    ];
 }
 
 /// One provider as it is reached from here.
@@ -59,16 +75,20 @@ pub struct Endpoint {
     pub name: String,
     /// What it speaks.
     pub protocol: Protocol,
-    /// Without a trailing slash. For Chat Completions it includes the version (`…/v1`).
+    /// Without a trailing slash. It includes the version (`…/v1`), except for Anthropic Messages, where it may.
     pub base_url: String,
     /// Absent where none is needed.
     pub key: Option<Secret>,
+    /// Whether the key is sent as `authorization: Bearer …`, whatever the protocol has.
+    pub bearer: bool,
     /// Sent beside the protocol's own headers; one of the same name replaces it (`anthropic-version`, say).
     pub headers: Vec<(String, String)>,
     /// Whether it takes a JSON Schema for the answer. Chat Completions only: for Anthropic the model decides.
     pub takes_schema: bool,
     /// The size of its models' windows, where the user said so.
     pub window: Option<u64>,
+    /// What the user says of its models, by their ids, in the words of [`Capabilities`].
+    pub models: BTreeMap<String, Map<String, Value>>,
     /// How long silence is borne.
     pub timeouts: Timeouts,
     /// The environment variable whose key is missing, where one is needed.
@@ -83,9 +103,11 @@ impl Endpoint {
             protocol,
             base_url: base_url.trim().trim_end_matches('/').to_owned(),
             key: None,
+            bearer: false,
             headers: Vec::new(),
             takes_schema: false,
             window: None,
+            models: BTreeMap::new(),
             timeouts: Timeouts::default(),
             missing_key: None,
         }
@@ -95,6 +117,27 @@ impl Endpoint {
     #[must_use]
     pub fn with_key(self, key: Option<Secret>) -> Endpoint {
         Endpoint { key, ..self }
+    }
+
+    /// Returns what a model can do here. Whether an answer can be held to a schema is the server's to say where it speaks Chat
+    /// Completions, is a part of Responses, and otherwise hangs on the model.
+    pub fn capabilities(&self, model: &str) -> Capabilities {
+        let mut said = Map::new();
+        match self.protocol {
+            Protocol::OpenAiChat => drop(said.insert("schema".to_owned(), self.takes_schema.into())),
+            Protocol::OpenAiResponses => drop(said.insert("schema".to_owned(), true.into())),
+            Protocol::Anthropic | Protocol::Gemini => {}
+        }
+        if let Some(window) = self.window {
+            said.insert("window".to_owned(), window.into());
+        }
+        said.extend(self.models.get(model).cloned().unwrap_or_default());
+        capability::said_otherwise(model, &said)
+    }
+
+    /// Returns the size of a model's window, where the user said so.
+    pub fn said_window(&self, model: &str) -> Option<u64> {
+        self.models.get(model).and_then(|said| said.get("window")?.as_u64()).or(self.window)
     }
 
     /// Returns `text` without this endpoint's key.
@@ -109,7 +152,7 @@ pub struct Endpoints(BTreeMap<String, Endpoint>);
 
 impl Endpoints {
     /// Makes the built-in providers from the environment: `anthropic` (`ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`),
-    /// `openai` (`OPENAI_API_KEY`, `OPENAI_BASE_URL`), `ollama` (`OLLAMA_HOST`) and `local` (`LOCAL_BASE_URL`, otherwise
+    /// `openai` (`OPENAI_API_KEY`, `OPENAI_BASE_URL`), `gemini` (`GEMINI_API_KEY`, `GEMINI_BASE_URL`), `ollama` (`OLLAMA_HOST`) and `local` (`LOCAL_BASE_URL`, otherwise
     /// llama.cpp's own address).
     pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
         let set = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
@@ -131,7 +174,11 @@ impl Endpoints {
         };
         let mut endpoints = Endpoints::default();
         endpoints.insert(keyed("anthropic", Protocol::Anthropic, ANTHROPIC_URL, "ANTHROPIC"));
-        endpoints.insert(keyed("openai", Protocol::OpenAiChat, OPENAI_URL, "OPENAI"));
+        // Elsewhere those who speak like OpenAI speak as it did before.
+        let is_own = set("OPENAI_BASE_URL").is_none_or(|url| url.trim_end_matches('/') == OPENAI_URL);
+        let openai = if is_own { Protocol::OpenAiResponses } else { Protocol::OpenAiChat };
+        endpoints.insert(keyed("openai", openai, OPENAI_URL, "OPENAI"));
+        endpoints.insert(keyed("gemini", Protocol::Gemini, GEMINI_URL, "GEMINI"));
         endpoints.insert(local("ollama", &set("OLLAMA_HOST").map_or(OLLAMA_URL.to_owned(), |host| ollama_url(&host))));
         endpoints.insert(local("local", &set("LOCAL_BASE_URL").unwrap_or(LOCAL_URL.to_owned())));
         endpoints
@@ -188,6 +235,8 @@ impl Endpoints {
         } else if has_key("openai") && own("openai", OPENAI_URL) {
             // Behind another address nobody knows which models there are.
             Ok("openai/gpt-6-sol")
+        } else if has_key("gemini") && own("gemini", GEMINI_URL) {
+            Ok("gemini/gemini-3.7-flash")
         } else {
             Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(CHOICES))
         }
@@ -195,6 +244,7 @@ impl Endpoints {
 }
 
 const CHOICES: &str = "set `ANTHROPIC_API_KEY`; or `OPENAI_API_KEY`, with `OPENAI_BASE_URL` for any compatible endpoint (Ollama, llama.cpp, vLLM); \
+                       or `GEMINI_API_KEY`; \
                        or name another model with `--model provider/model`, `ollama/…` and `local/…` need no key";
 
 /// Makes a base URL of `OLLAMA_HOST`, which may lack the scheme or the port, and may be an address to listen on.
@@ -242,6 +292,15 @@ mod tests {
         assert_eq!((endpoint.base_url.as_str(), id), ("http://127.0.0.1:1234/v1", "qwen/qwen3:8b"));
         assert!(endpoints.default_model().is_err());
         assert_eq!(env(&[("OPENAI_API_KEY", "k")]).default_model().unwrap(), "openai/gpt-6-sol");
+        assert_eq!(env(&[("GEMINI_API_KEY", "k")]).default_model().unwrap(), "gemini/gemini-3.7-flash");
+    }
+
+    #[test]
+    fn openai_itself_speaks_responses_and_others_speak_chat() {
+        let protocol = |pairs| env(pairs).get("openai").unwrap().protocol;
+        assert_eq!(protocol(&[]), Protocol::OpenAiResponses);
+        assert_eq!(protocol(&[("OPENAI_BASE_URL", "https://api.openai.com/v1/")]), Protocol::OpenAiResponses);
+        assert_eq!(protocol(&[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")]), Protocol::OpenAiChat);
     }
 
     #[test]
@@ -250,7 +309,7 @@ mod tests {
         for model in ["gpt-6-sol", "/x", "openai/", "mistral/large", ""] {
             let error = endpoints.require(model).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::UnknownModel, "{model}");
-            assert!(error.hint.unwrap().contains("anthropic, local, ollama, openai"));
+            assert!(error.hint.unwrap().contains("anthropic, gemini, local, ollama, openai"));
         }
     }
 

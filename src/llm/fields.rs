@@ -21,6 +21,11 @@ impl Fields {
         self.0.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| raw.as_str())
     }
 
+    /// Returns the names, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Returns a field that is a string.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?).ok()

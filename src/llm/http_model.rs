@@ -179,13 +179,10 @@ impl Model for HttpModel {
     fn window(&self, model: &str) -> u64 {
         let (name, id) = model.split_once('/').unwrap_or(("", model));
         let endpoint = self.endpoints.get(name);
-        let listed = capability::capabilities(id).window;
-        match endpoint {
-            Some(Endpoint { window: Some(window), .. }) => *window,
-            // Nobody waits for the table: before the first reply hardly anything has been said.
-            Some(endpoint) if !capability::is_known(id) && self.prices.initialized() => price::window(endpoint, id).unwrap_or(listed),
-            _ => listed,
-        }
+        let said = endpoint.and_then(|endpoint| endpoint.said_window(id));
+        // Nobody waits for the table: before the first reply hardly anything has been said.
+        let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
+        said.or_else(priced).unwrap_or_else(|| capability::capabilities(id).window)
     }
 }
 

@@ -1,5 +1,8 @@
 //! What a wire format is: a call to the bytes of a request, and the events of a stream to a reply. No I/O, no clock.
-use super::{Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol, anthropic::Anthropic, capability::Effort, openai_chat::OpenAiChat};
+use super::{
+    Capabilities, Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol, anthropic::Anthropic, capability::Effort, gemini::Gemini, openai_chat::OpenAiChat,
+    openai_responses::OpenAiResponses,
+};
 use crate::{
     http::HttpRequest,
     message::{Block, Message, Reply, Role, StopReason, View},
@@ -19,6 +22,11 @@ impl Target<'_> {
     /// Returns `provider/model`.
     pub fn label(&self) -> String {
         format!("{}/{}", self.endpoint.name, self.model)
+    }
+
+    /// Returns what it can do there.
+    pub fn capabilities(&self) -> Capabilities {
+        self.endpoint.capabilities(self.model)
     }
 }
 
@@ -68,7 +76,9 @@ pub enum Heard {
 pub fn provider(protocol: Protocol) -> &'static dyn Provider {
     match protocol {
         Protocol::Anthropic => &Anthropic,
+        Protocol::OpenAiResponses => &OpenAiResponses,
         Protocol::OpenAiChat => &OpenAiChat,
+        Protocol::Gemini => &Gemini,
     }
 }
 
@@ -91,10 +101,10 @@ pub(super) fn turns<'a>(messages: &'a [Arc<Message>]) -> Vec<Turn<'a>> {
 }
 
 /// Returns the effort to send.
-pub(super) fn effort<'a>(call: &ModelCall<'a>, known: Effort, target: Target<'_>) -> Result<Option<&'a str>, ModelError> {
-    match (call.effort, known) {
+pub(super) fn effort<'a>(call: &ModelCall<'a>, known: &Capabilities, target: Target<'_>) -> Result<Option<&'a str>, ModelError> {
+    match (call.effort, &known.effort) {
         (None, _) | (Some(_), Effort::None) => Ok(None),
-        (Some(word), Effort::Words(words)) if !words.contains(&word) => {
+        (Some(word), Effort::Words(words)) if !words.iter().any(|known| known == word) => {
             let message = format!("{}: there is no effort `{word}`", target.label());
             Err(ModelError::new(ModelErrorKind::Rejected, message).hint(format!("the efforts of this model are {}", words.join(", "))))
         }
@@ -102,9 +112,16 @@ pub(super) fn effort<'a>(call: &ModelCall<'a>, known: Effort, target: Target<'_>
     }
 }
 
-/// Returns the protocol's headers and the endpoint's own, which win.
-pub(super) fn headers(own: Vec<(&str, String)>, endpoint: &Endpoint) -> Vec<(String, String)> {
-    let mut headers: Vec<(String, String)> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+/// Returns the headers of a request: those of every request, the protocol's own, the key in the header that the protocol has
+/// for it, and the endpoint's own, which win.
+pub(super) fn headers(endpoint: &Endpoint, own: &[(&str, &str)], key_header: &str) -> Vec<(String, String)> {
+    let all = [("content-type", "application/json"), ("accept", "text/event-stream")];
+    let mut headers: Vec<(String, String)> = all.iter().chain(own).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    headers.extend(endpoint.key.as_ref().map(|key| match key_header {
+        "authorization" => (key_header.to_owned(), format!("Bearer {}", key.expose())),
+        _ if endpoint.bearer => ("authorization".to_owned(), format!("Bearer {}", key.expose())),
+        _ => (key_header.to_owned(), key.expose().to_owned()),
+    }));
     for (name, value) in &endpoint.headers {
         let name = name.to_ascii_lowercase();
         headers.retain(|(other, _)| *other != name);

@@ -249,6 +249,7 @@ impl Checker<'_> {
                 Name::Step => "a small letter, then small letters, digits, `_` and `-`",
                 Name::Variable => "a letter or `_`, then letters, digits and `_`",
                 Name::Free => "letters, digits, `_`, `-` and `.`",
+                Name::Model => "the model's id: letters, digits, `_`, `-`, `.`, `:`, `/` and `@`",
             };
             let bad = Diagnostic::error(codes::BAD_NAME, self.source, span, format!("`{shown}` cannot be a name here"));
             self.report(bad.help(format!("{help}, at most {MAX_NAME} characters")));

@@ -11,6 +11,7 @@ use super::{
     yaml::{self, Yaml},
 };
 use crate::source::{Diagnostic, Diagnostics, Severity, Source, Spanned, codes};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A whole configuration file.
@@ -30,22 +31,17 @@ pub struct Configuration {
 #[derive(Debug, Clone, Default)]
 pub struct Provider {
     /// What it speaks.
-    pub protocol: Option<Wire>,
+    pub protocol: Option<Spanned<String>>,
     /// Its address.
     pub base_url: Option<Spanned<String>>,
     /// The environment variable that holds its key.
     pub key_env: Option<Spanned<String>>,
     /// Sent with each request.
     pub headers: Entries<Spanned<String>>,
-}
-
-/// A wire format, by its name in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI Chat Completions.
-    OpenAiChat,
+    /// Whether the key is sent as `authorization: Bearer …`, whatever the protocol has.
+    pub bearer: Option<bool>,
+    /// What its models can do, by their ids; each a map of what is said.
+    pub models: Entries<Value>,
 }
 
 static FILE: Object = Object {
@@ -63,10 +59,39 @@ static PROVIDER: Object = Object {
     name: "provider",
     what: "a provider",
     keys: &[
-        key("protocol", word(&["anthropic", "openai_chat"]), "What it speaks."),
-        key("base_url", Shape::Text, "Its address; for `openai_chat` with the version (`…/v1`)."),
+        key("protocol", word(&["anthropic", "openai_responses", "openai_chat", "gemini"]), "What it speaks."),
+        key("base_url", Shape::Text, "Its address; with the version (`…/v1`), except for `anthropic`."),
         key("key_env", Shape::Name(Name::Variable), "The environment variable that holds its key."),
         key("headers", Shape::Map { names: Name::Free, of: &Shape::Text, min: 0 }, "Sent with each request."),
+        key("auth", word(&["own", "bearer"]), "How the key is sent: as the protocol has it, or as `authorization: Bearer`."),
+        key("models", Shape::Map { names: Name::Model, of: &Shape::Object(&CAPABILITIES), min: 0 }, "What its models can do, by their ids."),
+    ],
+    others: None,
+};
+
+const TOKENS: Shape = Shape::Whole { min: 1, max: 1 << 40 };
+
+static CAPABILITIES: Object = Object {
+    name: "capabilities",
+    what: "what a model can do",
+    keys: &[
+        key("window", TOKENS, "Its window, in tokens."),
+        key("max_output_tokens", Shape::Whole { min: 1, max: u32::MAX as u64 }, "Its longest reply, in tokens."),
+        key("thinking", word(&["unsaid", "adaptive", "summarized"]), "What requests say of thinking: nothing, that it may, or that its summary is shown."),
+        key("always_thinks", Shape::Flag, "Whether it cannot be told not to think."),
+        key(
+            "effort",
+            Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, word(&["any", "none"])]),
+            "Its words for effort; `any`: sent as written, `none`: not sent.",
+        ),
+        key("schema", Shape::Flag, "Whether it takes a JSON Schema for its answer, beside tools."),
+        key("reasoning_back", Shape::Flag, "Whether it wants its reasoning back (`openai_chat`)."),
+        key("forced_tools", Shape::Flag, "Whether a call can be forced."),
+        key("sampling", Shape::Flag, "Whether it takes sampling parameters."),
+        key("prefill", Shape::Flag, "Whether it goes on with a reply that was begun for it."),
+        key("prefix_bound", Shape::Flag, "Whether its thinking is bound to what came before it."),
+        key("cache_minimum", Shape::Whole { min: 0, max: u32::MAX as u64 }, "The shortest prompt that is cached, in tokens."),
+        key("price_step", TOKENS, "The prompt beyond which all of it costs more, in tokens."),
     ],
     others: None,
 };
@@ -100,12 +125,14 @@ impl Configuration {
 }
 
 fn provider(fields: &Fields<'_>) -> Provider {
-    const WIRES: [(&str, Wire); 2] = [("anthropic", Wire::Anthropic), ("openai_chat", Wire::OpenAiChat)];
+    const AUTH: [(&str, bool); 2] = [("own", false), ("bearer", true)];
     Provider {
-        protocol: fields.word("protocol", &WIRES).map(|word| word.value),
+        protocol: fields.text("protocol"),
         base_url: fields.text("base_url"),
         key_env: fields.text("key_env"),
         headers: fields.templates("headers"),
+        bearer: fields.word("auth", &AUTH).map(|word| word.value),
+        models: fields.values("models").into_iter().map(|(name, said)| (name, said.value)).collect(),
     }
 }
 
@@ -134,10 +161,13 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "providers:\n  mine: { protocol: openai_chat, base_url: \"https://models.example.com/v1\", key_env: MINE_KEY, headers: { x-team: core } }\nmodels: { fast: { use: mine/small, effort: low, max_output_tokens: 10 } }\ndefaults: { model: fast, timeout: 10m, idle_timeout: 1m, retry: { max: 1, on: [any], backoff: constant, delay: 1s, max_delay: 2s }, workspace: { kind: worktree, isolation: auto, base: head, setup: [a], copy: [b], link: [c], sparse: [d], env: { E: f } }, max_parallel: 3 }\n";
+        let text = "providers:\n  mine: { protocol: openai_chat, base_url: \"https://models.example.com/v1\", key_env: MINE_KEY, headers: { x-team: core }, auth: bearer, models: { \"qwen/qwen3:8b\": { window: 40000, effort: [low, high], schema: false } } }\nmodels: { fast: { use: mine/small, effort: low, max_output_tokens: 10 } }\ndefaults: { model: fast, timeout: 10m, idle_timeout: 1m, retry: { max: 1, on: [any], backoff: constant, delay: 1s, max_delay: 2s }, workspace: { kind: worktree, isolation: auto, base: head, setup: [a], copy: [b], link: [c], sparse: [d], env: { E: f } }, max_parallel: 3 }\n";
         let read = load(text).unwrap_or_else(|errors| panic!("{errors}"));
         let (name, provider) = &read.providers[0];
-        assert_eq!((name.as_str(), provider.protocol, provider.key_env.as_deref().map(String::as_str)), ("mine", Some(Wire::OpenAiChat), Some("MINE_KEY")));
+        let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone()).unwrap_or_default();
+        assert_eq!((name.as_str(), text(&provider.protocol).as_str(), text(&provider.key_env).as_str()), ("mine", "openai_chat", "MINE_KEY"));
+        assert_eq!((provider.bearer, provider.models[0].0.as_str()), (Some(true), "qwen/qwen3:8b"));
+        assert_eq!(provider.models[0].1.to_string(), r#"{"window":40000,"effort":["low","high"],"schema":false}"#);
         assert_eq!((read.models[0].1.choices[0].as_str(), read.defaults.timeout), ("mine/small", Some(Duration::from_mins(10))));
         assert!(load("").is_ok_and(|read| read.models.is_empty()) && load("# nothing\n").is_ok());
     }

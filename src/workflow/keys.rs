@@ -82,6 +82,8 @@ pub(super) enum Name {
     Variable,
     /// Of an agent, a model alias or a schema.
     Free,
+    /// Of a model at its provider.
+    Model,
 }
 
 /// The longest name, in bytes.
@@ -95,6 +97,7 @@ impl Name {
             Name::Step => "^[a-z][a-z0-9_-]*$",
             Name::Variable => "^[A-Za-z_][A-Za-z0-9_]*$",
             Name::Free => "^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+            Name::Model => "^[A-Za-z0-9_][A-Za-z0-9_.:/@-]*$",
         }
     }
 
@@ -103,13 +106,14 @@ impl Name {
         let first = |b: u8| match self {
             Name::Workflow | Name::Step => b.is_ascii_lowercase(),
             Name::Variable => b.is_ascii_alphabetic() || b == b'_',
-            Name::Free => b.is_ascii_alphanumeric() || b == b'_',
+            Name::Free | Name::Model => b.is_ascii_alphanumeric() || b == b'_',
         };
         let rest = |b: u8| match self {
             Name::Workflow => b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
             Name::Step => b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b),
             Name::Variable => b.is_ascii_alphanumeric() || b == b'_',
             Name::Free => b.is_ascii_alphanumeric() || b"_.-".contains(&b),
+            Name::Model => b.is_ascii_alphanumeric() || b"_.:/@-".contains(&b),
         };
         let bytes = name.as_bytes();
         bytes.len() <= MAX_NAME && bytes.first().is_some_and(|&b| first(b)) && bytes.iter().all(|&b| rest(b))

@@ -141,3 +141,21 @@ fn defaults_lie_under_called_workflows_too() {
     let times: Vec<&str> = said.lines().filter_map(|line| line.trim().strip_prefix("time ")).map(str::trim).collect();
     assert_eq!(times, ["10m a try", "2m a try"], "{said}");
 }
+
+#[test]
+fn every_protocol_has_its_name_and_what_is_said_of_models_is_heard() {
+    let protocols = spinney::llm::Protocol::NAMED.map(|(name, _)| name);
+    for protocol in protocols {
+        let user = format!(
+            "providers:\n  house:\n    protocol: {protocol}\n    base_url: http://127.0.0.1:1/v1\n    auth: bearer\n    models: {{ \"a/b:1\": {{ window: 9000, effort: [few, many] }} }}\n"
+        );
+        let bench = bench(&format!("{user}models: {{ large: {{ use: house/x }} }}\ndefaults: {{ model: large }}\n"));
+        assert_eq!(setting(&bench, "providers.house.protocol").0, protocol);
+        assert_eq!(setting(&bench, "providers.house.auth").0, "bearer");
+        assert_eq!(setting(&bench, "providers.house.models.a/b:1").0, r#"{"window":9000,"effort":["few","many"]}"#);
+    }
+    let wrong = bench("providers: { openai: { protocol: carrier, models: { x: { windows: 3, thinking: loud } } } }\n").spinney(&["config"]).code(2);
+    for word in protocols.into_iter().chain(["windows", "loud"]) {
+        assert!(wrong.err.contains(word), "{word}: {}", wrong.err);
+    }
+}

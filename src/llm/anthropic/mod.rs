@@ -3,7 +3,7 @@ mod decoder;
 
 use super::{
     Decoder, ModelCall, ModelError, Provider, Target,
-    capability::{Capabilities, Thinking, capabilities},
+    capability::{Capabilities, Thinking},
     fields::{Fields, push_field, push_string, string},
     provider::{Turn, effort, headers, turns},
     schema,
@@ -27,12 +27,11 @@ impl Provider for Anthropic {
     fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError> {
         let endpoint = target.endpoint;
         let base = endpoint.base_url.strip_suffix("/v1").unwrap_or(&endpoint.base_url);
-        let mut own =
-            vec![("content-type", "application/json".to_owned()), ("accept", "text/event-stream".to_owned()), ("anthropic-version", VERSION.to_owned())];
-        if let Some(key) = &endpoint.key {
-            own.push(("x-api-key", key.expose().to_owned()));
-        }
-        Ok(HttpRequest { url: format!("{base}/v1/messages"), headers: headers(own, endpoint), body: body(call, target)?.into_bytes() })
+        Ok(HttpRequest {
+            url: format!("{base}/v1/messages"),
+            headers: headers(endpoint, &[("anthropic-version", VERSION)], "x-api-key"),
+            body: body(call, target)?.into_bytes(),
+        })
     }
 
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
@@ -42,7 +41,7 @@ impl Provider for Anthropic {
 
 /// Writes the body, what changes from turn to turn last: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
-    let model = capabilities(target.model);
+    let model = target.capabilities();
     let max_tokens = call.max_output_tokens.map_or(model.max_output, |wanted| wanted.clamp(1, model.max_output.max(1)));
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str("{\"model\":");
@@ -54,7 +53,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         Thinking::Adaptive => push_field(&mut out, "thinking", r#"{"type":"adaptive"}"#),
         Thinking::Summarized => push_field(&mut out, "thinking", r#"{"type":"adaptive","display":"summarized"}"#),
     }
-    if let Some(config) = output_config(call, model, target)? {
+    if let Some(config) = output_config(call, &model, target)? {
         push_field(&mut out, "output_config", &config);
     }
     if !call.tools.is_empty() {
@@ -68,9 +67,9 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     Ok(out)
 }
 
-fn output_config(call: &ModelCall<'_>, model: Capabilities, target: Target<'_>) -> Result<Option<String>, ModelError> {
+fn output_config(call: &ModelCall<'_>, model: &Capabilities, target: Target<'_>) -> Result<Option<String>, ModelError> {
     let mut config = serde_json::Map::new();
-    if let Some(word) = effort(call, model.effort, target)? {
+    if let Some(word) = effort(call, model, target)? {
         config.insert("effort".to_owned(), json!(word));
     }
     if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {

@@ -3,9 +3,9 @@
 //! A fragment may name its call by `index`, by `id`, by both, or by neither; an index may stand for several calls, an id
 //! may be empty or used twice. The rules, in order: an id that differs begins a call; an id that is known goes to its call;
 //! without an id the index tells; without either the last call goes on.
-use super::super::{fields::string, provider::Ids, surrogate::repair};
-use crate::message::{Block, Raw};
-use serde_json::{Value, json, value::RawValue};
+use super::super::{fields::string, neutral, provider::Ids, surrogate::repair};
+use crate::message::Block;
+use serde_json::value::RawValue;
 
 /// More calls than any reply has.
 const MAX_CALLS: usize = 512;
@@ -147,17 +147,10 @@ fn objects(arguments: &str) -> Option<Vec<String>> {
     Some(texts)
 }
 
-/// Writes one call: in the neutral form, and beside it the argument text as the model wrote it, where that is of use.
+/// Writes one call: in the neutral form, and beside it the argument text as the model wrote it, where that is of use:
+/// servers choke on broken arguments in history, so what is sent back of those is the repaired form.
 fn block(id: &str, name: &str, arguments: &str) -> Block {
-    let head = format!(r#"{{"type":"tool_use","id":{},"name":{}"#, string(id), string(name));
-    let invalid = |text: &str| json!({"INVALID_JSON": text}).to_string();
-    let text = if arguments.is_empty() { "{}" } else { arguments };
-    // One level is left for the block around it.
-    let is_object = serde_json::from_str::<Value>(&format!("[{text}]")).is_ok_and(|value| value[0].is_object());
-    let written = match Raw::parse(text) {
-        Ok(raw) if is_object => format!(r#"{head},"input":{},"arguments":{}}}"#, raw.as_str(), string(text)),
-        // Servers choke on broken arguments in history, so what is sent back is the repaired form.
-        _ => format!(r#"{head},"input":{}}}"#, invalid(text)),
-    };
-    Block::from_raw(Raw::parse(&written).expect("it is written from valid JSON"))
+    let (input, is_object) = neutral::input(arguments);
+    let written = string(if arguments.is_empty() { "{}" } else { arguments });
+    neutral::call(id, name, &input, is_object.then_some(("arguments", written.as_str())))
 }

@@ -7,8 +7,8 @@ mod decoder;
 
 use super::{
     Decoder, Endpoint, ModelCall, ModelError, Provider, Target,
-    capability::capabilities,
     fields::{Fields, push_field, push_string, string},
+    neutral::{joined_text, result_bytes, text_bytes},
     provider::{Turn, effort, headers, turns},
     schema,
 };
@@ -26,11 +26,11 @@ pub(super) struct OpenAiChat;
 impl Provider for OpenAiChat {
     fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError> {
         let endpoint = target.endpoint;
-        let mut own = vec![("content-type", "application/json".to_owned()), ("accept", "text/event-stream".to_owned())];
-        if let Some(key) = &endpoint.key {
-            own.push(("authorization", format!("Bearer {}", key.expose())));
-        }
-        Ok(HttpRequest { url: format!("{}/chat/completions", endpoint.base_url), headers: headers(own, endpoint), body: body(call, target)?.into_bytes() })
+        Ok(HttpRequest {
+            url: format!("{}/chat/completions", endpoint.base_url),
+            headers: headers(endpoint, &[], "authorization"),
+            body: body(call, target)?.into_bytes(),
+        })
     }
 
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
@@ -40,7 +40,7 @@ impl Provider for OpenAiChat {
 
 /// Writes the body, the messages last: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
-    let model = capabilities(target.model);
+    let model = target.capabilities();
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str("{\"model\":");
     push_string(&mut out, target.model);
@@ -49,10 +49,10 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if let Some(tokens) = call.max_output_tokens {
         push_field(&mut out, limit_word(target.endpoint), &tokens.max(1).to_string());
     }
-    if let Some(word) = effort(call, model.effort, target)? {
+    if let Some(word) = effort(call, &model, target)? {
         push_field(&mut out, "reasoning_effort", &string(word));
     }
-    if let Some(schema) = call.output_schema.filter(|_| target.endpoint.takes_schema).and_then(schema::sendable) {
+    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
         let strict = schema::requires_all(&schema);
         let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "response_format", &format.to_string());
@@ -102,7 +102,7 @@ fn messages(system: &str, turns: &[Turn<'_>], reasoning_back: bool) -> String {
 fn user(turn: &Turn<'_>, all: &mut Vec<String>) {
     for block in &turn.blocks {
         if let View::ToolResult(result) = block.view() {
-            let content = text_bytes(block, "content").filter(|raw| raw.len() > 2).unwrap_or_else(|| string("(no output)"));
+            let content = result_bytes(block);
             all.push(format!(r#"{{"role":"tool","tool_call_id":{},"content":{content}}}"#, string(&result.call)));
         }
     }
@@ -133,17 +133,4 @@ fn tool_call(block: &Block) -> Option<String> {
     let arguments = fields.get("arguments").filter(|raw| raw.starts_with('"')).map(str::to_owned);
     let arguments = arguments.unwrap_or_else(|| string(fields.get("input").unwrap_or("{}")));
     Some(format!(r#"{{"id":{},"type":"function","function":{{"name":{},"arguments":{arguments}}}}}"#, string(&call.id), string(&call.name)))
-}
-
-/// Joins the text blocks by blank lines, as the bytes of one JSON string.
-fn joined_text(blocks: &[&Block]) -> Option<String> {
-    let texts: Vec<String> = blocks.iter().filter(|block| matches!(block.view(), View::Text(_))).filter_map(|block| text_bytes(block, "text")).collect();
-    let inner: Vec<&str> = texts.iter().map(|text| &text[1..text.len() - 1]).collect();
-    if inner.is_empty() { None } else { Some(format!("\"{}\"", inner.join("\\n\\n"))) }
-}
-
-/// Returns the bytes of a field that is a string, quotes included.
-fn text_bytes(block: &Block, key: &str) -> Option<String> {
-    let fields = Fields::parse(block.raw().as_str()).ok()?;
-    fields.get(key).filter(|raw| raw.len() >= 2 && raw.starts_with('"')).map(str::to_owned)
 }

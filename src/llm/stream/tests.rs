@@ -39,6 +39,40 @@ const CHAT: &str = concat!(
     "data: [DONE]\n\n",
 );
 
+const RESPONSES: &str = concat!(
+    "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r\",\"status\":\"in_progress\",\"output\":[]}}\n\n",
+    "event: response.output_item.added\ndata: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"id\":\"rs_1\",\"type\":\"reasoning\",\"summary\":[]}}\n\n",
+    "event: response.reasoning_summary_text.delta\ndata: {\"type\":\"response.reasoning_summary_text.delta\",\"output_index\":0,\"delta\":\"hm é\"}\n\n",
+    "event: response.output_item.done\ndata: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"id\":\"rs_1\",\"type\":\"reasoning\",",
+    "\"summary\":[{\"type\":\"summary_text\",\"text\":\"hm é\"}],\"encrypted_content\":\"gAAA\\/b==\"}}\n\n",
+    ": keep-alive\n\nevent: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":1,\"delta\":\"a 😀\"}\n\n",
+    "event: response.output_item.done\ndata: {\"type\":\"response.output_item.done\",\"output_index\":1,\"item\":{\"id\":\"m_1\",\"type\":\"message\",\"role\":\"assistant\",",
+    "\"phase\":\"final_answer\",\"content\":[{\"type\":\"output_text\",\"text\":\"a 😀\",\"annotations\":[]}]}}\n\n",
+    "event: response.function_call_arguments.delta\ndata: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":2,\"delta\":\"{\\\"path\\\":\"}\n\n",
+    "event: response.output_item.done\ndata: {\"type\":\"response.output_item.done\",\"output_index\":2,\"item\":{\"id\":\"fc_1\",\"type\":\"function_call\",",
+    "\"status\":\"completed\",\"call_id\":\"c1\",\"name\":\"Read\",\"arguments\":\"{\\\"path\\\":\\\"é\\\"}\"}}\n\n",
+    "event: response.of_tomorrow\ndata: {\"type\":\"response.of_tomorrow\",\"x\":1}\n\n",
+    "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"usage\":{\"input_tokens\":20,",
+    "\"input_tokens_details\":{\"cached_tokens\":8},\"output_tokens\":5}}}\n\n",
+);
+
+const GEMINI: &str = concat!(
+    "data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[{\"text\":\"hm é\",\"thought\":true}]},\"index\":0}],\"usageMetadata\":{\"promptTokenCount\":20}}\r\n\r\n",
+    "data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[{\"text\":\"a \"}]},\"index\":0}]}\n\n",
+    "data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[{\"text\":\"😀\"}]},\"index\":0}]}\n\n",
+    "data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[{\"functionCall\":{\"name\":\"Read\",\"args\":{\"path\":\"é\"}},\"thoughtSignature\":\"c2ln\"}]},\"index\":0}]}\n\n",
+    "data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[]},\"finishReason\":\"STOP\",\"index\":0}],",
+    "\"usageMetadata\":{\"promptTokenCount\":20,\"cachedContentTokenCount\":8,\"candidatesTokenCount\":3,\"thoughtsTokenCount\":2}}\n\n",
+);
+
+/// Each protocol with a stream and the end of the event after which its reply is whole.
+const RECORDED: [(Protocol, &str, &str); 4] = [
+    (Protocol::Anthropic, MESSAGES, "\"output_tokens\":57}}\n\n"),
+    (Protocol::OpenAiResponses, RESPONSES, "\"output_tokens\":5}}}\n\n"),
+    (Protocol::OpenAiChat, CHAT, "\"tool_calls\"}]}\n\n"),
+    (Protocol::Gemini, GEMINI, "\"thoughtsTokenCount\":2}}\n\n"),
+];
+
 fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Reply, Fault> {
     let node = NodeId::step(&StepId::from("s"));
     let models = ["a/m".to_owned()];
@@ -74,12 +108,25 @@ fn recorded_streams_give_their_replies() {
     let reply = whole(Protocol::OpenAiChat, CHAT).unwrap();
     assert_eq!((reply.text().as_str(), reply.calls().count(), reply.blocks.len()), ("a 😀", 1, 3));
     assert_eq!((reply.usage.input, reply.usage.cache_read, reply.usage.output), (12, 8, 5));
+    for (protocol, text, kept) in [
+        (
+            Protocol::OpenAiResponses,
+            RESPONSES,
+            r#""item":{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm é"}],"encrypted_content":"gAAA\/b=="}}"#,
+        ),
+        (Protocol::Gemini, GEMINI, r#"{"type":"thinking","thinking":"hm é"}"#),
+    ] {
+        let reply = whole(protocol, text).unwrap();
+        assert_eq!((reply.text().as_str(), reply.calls().count(), reply.blocks.len()), ("a 😀", 1, 3));
+        assert_eq!((reply.usage.input, reply.usage.cache_read, reply.usage.output), (12, 8, 5));
+        assert!(reply.blocks[0].raw().as_str().ends_with(kept), "{:?}", reply.blocks[0]);
+    }
 }
 
 proptest! {
     #[test]
-    fn any_chunking_of_a_stream_gives_the_same_reply(sizes in prop::collection::vec(1_usize..40, 1..80), is_chat: bool) {
-        let (protocol, text) = if is_chat { (Protocol::OpenAiChat, CHAT) } else { (Protocol::Anthropic, MESSAGES) };
+    fn any_chunking_of_a_stream_gives_the_same_reply(sizes in prop::collection::vec(1_usize..40, 1..80), which in 0..RECORDED.len()) {
+        let (protocol, text, _) = RECORDED[which];
         let mut rest = text.as_bytes();
         let mut pieces = Vec::new();
         for size in sizes.iter().cycle() {
@@ -96,7 +143,7 @@ proptest! {
 
 #[test]
 fn no_prefix_that_lacks_the_terminal_event_gives_a_reply() {
-    for (protocol, text, terminal) in [(Protocol::Anthropic, MESSAGES, "\"output_tokens\":57}}\n\n"), (Protocol::OpenAiChat, CHAT, "\"tool_calls\"}]}\n\n")] {
+    for (protocol, text, terminal) in RECORDED {
         let known = text.find(terminal).unwrap() + terminal.len();
         let wanted = whole(protocol, text).unwrap();
         for end in 0..text.len() {

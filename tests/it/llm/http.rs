@@ -1,12 +1,12 @@
 //! Whole calls against the test server: conversations, faults, retries, the shared limit, fallbacks.
 use super::Talk;
-use crate::server::{Answer, Delivery, Said, Server};
+use crate::server::{Answer, Delivery, Said, Server, Spoken};
 use serde_json::json;
 use spinney::{
     clock::{Clock, Timestamp},
     http::{Client, Timeouts},
-    llm::{Endpoints, HttpModel, Limiter, Model, ModelError, ModelErrorKind, Retries, Silent, Sink},
-    message::{Reply, StopReason},
+    llm::{Endpoint, Endpoints, HttpModel, Limiter, Model, ModelError, ModelErrorKind, Protocol, Retries, Secret, Silent, Sink},
+    message::{Reply, StopReason, ToolSpec},
     tasks::Tasks,
 };
 use std::{
@@ -43,11 +43,14 @@ async fn ask(model: &HttpModel, talk: &Talk) -> Result<Reply, ModelError> {
 
 /// What a sink was told.
 #[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
+struct Heard(Mutex<Vec<String>>, Mutex<Vec<String>>);
 
 impl Sink for Heard {
     fn text(&self, delta: &str) {
         self.0.lock().unwrap().push(delta.to_owned());
+    }
+    fn thinking(&self, delta: &str) {
+        self.1.lock().unwrap().push(delta.to_owned());
     }
     fn retrying(&self, why: &ModelError, wait_ms: u64) {
         self.0.lock().unwrap().push(format!("{:?} {wait_ms}", why.kind));
@@ -65,21 +68,43 @@ async fn conversations_are_accepted_by_a_strict_server() {
         _ => Answer::Say(Said::text("done")),
     })
     .await;
-    let (model, _) = model(&server);
-    for name in ["anthropic/claude-opus-5-5", "openai/any/model"] {
+    let at = |name: &str, protocol, url: String| Endpoint::new(name, protocol, &url).with_key(Secret::new("sk-secret"));
+    let mut endpoints = Endpoints::default();
+    endpoints.insert(at("anthropic", Protocol::Anthropic, server.anthropic_url()));
+    let older = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
+    endpoints.insert(Endpoint { headers: older, bearer: true, ..at("older", Protocol::Anthropic, server.anthropic_url()) });
+    endpoints.insert(at("responses", Protocol::OpenAiResponses, server.openai_url()));
+    endpoints.insert(at("openai", Protocol::OpenAiChat, server.openai_url()));
+    endpoints.insert(at("gemini", Protocol::Gemini, server.openai_url()));
+    let clock = Clock::fake(Timestamp(1_796_000_000_000));
+    let model = HttpModel::new(Client::new().unwrap(), endpoints, Limiter::new(clock.clone(), 16), clock);
+    for name in ["anthropic/claude-opus-5-5", "older/claude-haiku-4-5", "responses/gpt-6-sol", "openai/any/model", "gemini/gemini-3.7-flash"] {
         let mut talk = Talk::new(name, "begin");
+        talk.effort = Some("high".to_owned());
+        talk.schema = Some(json!({"type": "object", "properties": {}}));
+        talk.tools = vec![ToolSpec { name: "Read".to_owned(), description: "Reads.".to_owned(), input_schema: json!({"type": "object"}) }];
+        let heard = Heard::default();
         for _ in 0..2 {
-            let reply = ask(&model, &talk).await.unwrap();
+            let reply = model.reply(&talk.call(), &heard).await.unwrap();
             assert_eq!((reply.model.as_str(), &reply.stop), (name, &StopReason::ToolUse));
             talk.answer(&reply, "result");
         }
         let reply = ask(&model, &talk).await.unwrap();
         assert_eq!((reply.text().as_str(), &reply.stop), ("done", &StopReason::EndTurn));
-        assert_eq!(reply.usd.is_some(), name.starts_with("anthropic"), "a price that is not known is none");
+        assert_eq!(heard.1.into_inner().unwrap().concat(), "hmso", "{name}: thinking is shown as it comes");
+        let is_priced = name.starts_with("anthropic") || name.starts_with("gemini");
+        assert_eq!(reply.usd.is_some(), is_priced, "{name}: a price that is not known is none");
     }
     assert_eq!(server.problems(), Vec::<String>::new());
-    let keys: Vec<bool> = server.asked().iter().map(|asked| asked.headers.get("x-api-key").is_some_and(|key| key == "sk-secret")).collect();
-    assert_eq!(keys, [true, true, true, false, false, false]);
+    for asked in server.asked() {
+        let wanted = match (asked.spoken(), asked.headers.get("anthropic-version").map(String::as_str)) {
+            (Spoken::Messages, Some("2026-10-21")) => ("x-api-key", "sk-secret"),
+            (Spoken::Gemini, _) => ("x-goog-api-key", "sk-secret"),
+            _ => ("authorization", "Bearer sk-secret"),
+        };
+        let sent = ["x-api-key", "x-goog-api-key", "authorization"].map(|name| asked.headers.get(name).map(|value| (name, value.as_str())));
+        assert_eq!(sent.iter().flatten().collect::<Vec<_>>(), [&wanted]);
+    }
 }
 
 #[tokio::test]
@@ -237,7 +262,7 @@ async fn nobody_there_is_unreachable() {
 
 #[tokio::test]
 async fn other_models_are_asked_only_before_the_first_reply() {
-    let server = Server::start(|asked| match (asked.is_anthropic(), asked.json["model"].as_str()) {
+    let server = Server::start(|asked| match (asked.spoken() == Spoken::Messages, asked.json["model"].as_str()) {
         (true, Some("claude-opus-5-5")) => Answer::error(404, "not_found_error"),
         (true, _) => Answer::Say(Said { stop: Some("refusal".to_owned()), ..Said::default() }),
         (false, _) => Answer::Say(Said::text("from the third")),
@@ -286,9 +311,9 @@ async fn a_model_is_as_large_as_it_is_known_to_be() {
     let server = Server::start(|_| Answer::Say(Said::text("x"))).await;
     let (model, _) = model(&server);
     assert_eq!(model.window("anthropic/claude-opus-5-5"), 1_000_000);
-    assert_eq!(model.window("openai/o3"), 128_000, "nobody waits for the table of the others");
-    ask(&model, &Talk::new("openai/o3", "x")).await.unwrap();
-    assert_eq!(model.window("openai/o3"), 200_000, "it was read beside the first reply");
+    assert_eq!(model.window("openai/gpt-3.5-turbo"), 128_000, "nobody waits for the table of the others");
+    ask(&model, &Talk::new("openai/gpt-3.5-turbo", "x")).await.unwrap();
+    assert_eq!(model.window("openai/gpt-3.5-turbo"), 16_385, "it was read beside the first reply");
     assert_eq!(model.window("openai/who"), 128_000);
     assert_eq!(model.window("x"), 128_000);
 }

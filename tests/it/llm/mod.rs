@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "fixtures of tests may panic, and read best when they take `json!` as it is")]
 mod anthropic;
 mod chat;
+mod gemini;
 mod http;
 mod requests;
+mod responses;
 
 use serde_json::Value;
 use spinney::{
@@ -59,6 +61,11 @@ impl Talk {
         let results: Vec<ToolResult> = reply.calls().map(|call| ToolResult::new(&call.id, text, false)).collect();
         self.messages.push(Arc::new(if results.is_empty() { Message::user(text) } else { Message::results(&results, None) }));
     }
+}
+
+/// Returns the body of the request for a reply to `talk`.
+pub(crate) fn sent(endpoint: &Endpoint, model: &str, talk: &Talk) -> String {
+    String::from_utf8(provider(endpoint.protocol).request(&talk.call(), Target { endpoint, model }).unwrap().body).unwrap()
 }
 
 /// Decodes events after `talk`.

@@ -1,5 +1,5 @@
 //! The exact bytes of requests.
-use super::Talk;
+use super::{Talk, sent as body};
 use serde_json::{Value, json};
 use spinney::{
     http::HttpRequest,
@@ -14,10 +14,6 @@ fn anthropic() -> Endpoint {
 
 fn request(endpoint: &Endpoint, model: &str, talk: &Talk) -> HttpRequest {
     provider(endpoint.protocol).request(&talk.call(), Target { endpoint, model }).unwrap()
-}
-
-fn body(endpoint: &Endpoint, model: &str, talk: &Talk) -> String {
-    String::from_utf8(request(endpoint, model, talk).body).unwrap()
 }
 
 fn raw(text: &str) -> Block {
@@ -183,10 +179,12 @@ fn the_endpoints_headers_win() {
 
 #[test]
 fn openai_itself_gets_its_own_words() {
-    let endpoints = Endpoints::from_env(&|name| if name == "OPENAI_API_KEY" { Some("k".to_owned()) } else { None });
+    let endpoints = Endpoints::from_env(&|_| None);
     let mut talk = Talk::new("openai/gpt-6-sol", "x");
     talk.max_output_tokens = Some(5);
-    assert!(body(endpoints.get("openai").unwrap(), "gpt-6-sol", &talk).contains(r#""max_completion_tokens":5"#));
+    let chat = Endpoint { protocol: Protocol::OpenAiChat, ..endpoints.get("openai").unwrap().clone() };
+    assert!(body(&chat, "gpt-6-sol", &talk).contains(r#""max_completion_tokens":5"#));
+    assert!(body(endpoints.get("openai").unwrap(), "gpt-6-sol", &talk).contains(r#""max_output_tokens":5"#));
     assert!(body(endpoints.get("ollama").unwrap(), "gpt-oss", &talk).contains(r#""max_tokens":5"#));
 }
 

@@ -1,6 +1,6 @@
 //! The program as a library: with a model that has little patience, and killed after so many records.
-use super::mind::KEY;
-use crate::{fixture::Bench, server::Hosted};
+use super::mind::{self, KEY};
+use crate::fixture::Bench;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use spinney::{
@@ -13,7 +13,7 @@ use spinney::{
     llm::{Endpoints, HttpModel, Limiter, Silent},
     plan::Plan,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -47,20 +47,15 @@ fn options() -> RunOptions {
 
 impl Drive {
     /// Makes a model that bears a second's silence, and whose waits between attempts take no time.
-    pub(super) fn new(bench: &Bench, server: &Hosted, workflow: &str) -> Drive {
-        Drive::with_window(bench, server, workflow, None)
+    pub(super) fn new(bench: &Bench, workflow: &str) -> Drive {
+        Drive::with_window(bench, workflow, None)
     }
 
     /// Makes the same with a window of so many tokens.
-    pub(super) fn with_window(bench: &Bench, server: &Hosted, workflow: &str, window: Option<u64>) -> Drive {
-        let (anthropic, openai) = (server.anthropic_url(), server.openai_url());
-        let wanted = |name: &str| bench.environment().get(name).cloned();
-        let named = Endpoints::from_env(&|name| match name {
-            "ANTHROPIC_API_KEY" | "OPENAI_API_KEY" => wanted(name),
-            "ANTHROPIC_BASE_URL" => wanted(name).map(|_| anthropic.clone()),
-            "OPENAI_BASE_URL" => wanted(name).map(|_| openai.clone()),
-            _ => None,
-        });
+    pub(super) fn with_window(bench: &Bench, workflow: &str, window: Option<u64>) -> Drive {
+        let overrides = mind::overrides(bench).into_iter().map(|alias| (alias.to_owned(), mind::GEMINI.to_owned())).collect();
+        let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
+        let named = project.endpoints();
         let mut endpoints = Endpoints::default();
         for name in named.names() {
             let mut endpoint = named.get(name).unwrap().clone();
@@ -70,9 +65,8 @@ impl Drive {
         }
         let clock = Clock::fake(Timestamp(1_796_000_000_000));
         let model = HttpModel::new(Client::new().unwrap(), endpoints.clone(), Limiter::new(clock.clone(), 16), clock);
-        let default = wanted("OPENAI_API_KEY").map(|_| "openai/any".to_owned());
-        let models = Models::endpoints(Arc::new(model), &endpoints, default, BTreeMap::new());
-        let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
+        let default = bench.environment().get("OPENAI_API_KEY").map(|_| "openai/any".to_owned());
+        let models = Models::endpoints(Arc::new(model), &endpoints, default, overrides);
         let (plan, _) = project.compile(&project.workflow(workflow).unwrap(), &models).unwrap();
         Drive { project, models, plan: Arc::new(plan) }
     }

@@ -41,10 +41,12 @@ fn fault(asked: &Asked) -> Option<Fault> {
 /// Breaks an answer.
 fn broken(fault: Fault, asked: &Asked) -> (Answer, Delivery) {
     let said = mind::feature(asked);
-    let whole = if asked.is_anthropic() { said.anthropic(asked) } else { said.chat() };
+    let whole = said.bytes(asked);
     let text = String::from_utf8(whole.clone()).unwrap();
     // Behind the last call's arguments: everything is there but the end.
-    let end = text.find("event: message_delta").or_else(|| text.find(r#""finish_reason":""#).map(|at| text[..at].rfind("data: ").unwrap())).unwrap();
+    let begun = ["event: message_delta", "event: response.completed"].iter().find_map(|mark| text.find(mark));
+    let within = || [r#""finish_reason":""#, r#""finishReason":""#].iter().find_map(|mark| text.find(mark)).map(|at| text[..at].rfind("data: ").unwrap());
+    let end = begun.or_else(within).unwrap();
     let plain = Delivery::default();
     match fault {
         Fault::RateLimit => (Answer::wait(429, "rate_limit_error", "7"), plain),
@@ -70,7 +72,7 @@ fn every_fault_once(wire: Wire) {
         }
     });
     let bench = bench(wire, &server);
-    let drive = Drive::new(&bench, &server, "feature");
+    let drive = Drive::new(&bench, "feature");
     let prepared = drive.start(inputs(CHECK));
     let ended = carry_on(prepared, usize::MAX);
     assert!(matches!(ended, Some(Ended::Finished(Outcome::Succeeded(_)))), "{ended:?}");
@@ -91,6 +93,16 @@ fn every_fault_of_a_messages_server_is_survived() {
 #[test]
 fn every_fault_of_a_chat_server_is_survived() {
     every_fault_once(Wire::Chat);
+}
+
+#[test]
+fn every_fault_of_a_responses_server_is_survived() {
+    every_fault_once(Wire::Responses);
+}
+
+#[test]
+fn every_fault_of_a_gemini_server_is_survived() {
+    every_fault_once(Wire::Gemini);
 }
 
 /// Gives all calls of all turns one id.

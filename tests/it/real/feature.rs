@@ -1,4 +1,4 @@
-//! The workflow `feature`, whole, in both protocols, and killed again and again.
+//! The workflow `feature`, whole, in every protocol, and killed again and again.
 use super::{
     drive::{self, Drive, carry_on, inputs},
     mind::{self, Wire, bench, check_requests},
@@ -51,13 +51,16 @@ fn plans_builds_in_parallel_merges_and_verifies(wire: Wire) {
     let server = Hosted::start(parallel);
     let bench = bench(wire, &server);
     let check = format!("check={CHECK}");
-    let said = bench.spinney(&["run", "feature", "--input", "goal=Two parts", "--input", "ask=false", "--input", &check]).code(0);
+    let models: Vec<String> = mind::overrides(&bench).into_iter().map(|alias| format!("--model={alias}={}", mind::GEMINI)).collect();
+    let mut arguments = vec!["run", "feature", "--input", "goal=Two parts", "--input", "ask=false", "--input", &check];
+    arguments.extend(models.iter().map(String::as_str));
+    let said = bench.spinney(&arguments).code(0);
     check_run(&bench, &bench.records(&bench.newest()));
     check_requests(&server);
     assert!(said.out.contains(&format!("spinney/{}", bench.newest())), "{}", said.out);
     let thought = server.asked().into_iter().filter(|asked| String::from_utf8_lossy(&asked.body).contains("I wonder")).count();
     match wire {
-        Wire::Messages => assert!(thought >= 7, "thinking goes back: {thought}"),
+        Wire::Messages | Wire::Responses | Wire::Gemini => assert!(thought >= 7, "thinking goes back: {thought}"),
         Wire::Chat => assert_eq!(thought, 0, "this protocol does not want it back"),
     }
 }
@@ -72,10 +75,20 @@ fn a_feature_over_chat_completions() {
     plans_builds_in_parallel_merges_and_verifies(Wire::Chat);
 }
 
+#[test]
+fn a_feature_over_responses() {
+    plans_builds_in_parallel_merges_and_verifies(Wire::Responses);
+}
+
+#[test]
+fn a_feature_over_gemini() {
+    plans_builds_in_parallel_merges_and_verifies(Wire::Gemini);
+}
+
 fn killed_every(records: usize, wire: Wire) {
     let server = Hosted::start(|asked| (Answer::Say(mind::feature(asked)), Delivery::default()));
     let bench = bench(wire, &server);
-    let drive = Drive::new(&bench, &server, "feature");
+    let drive = Drive::new(&bench, "feature");
     let prepared = drive.start(inputs(CHECK));
     let run = prepared.run.clone();
     let mut ended = carry_on(prepared, records);
@@ -96,6 +109,16 @@ fn killed_every(records: usize, wire: Wire) {
 #[test]
 fn thinking_goes_back_byte_for_byte_after_every_kill() {
     killed_every(5, Wire::Messages);
+}
+
+#[test]
+fn encrypted_reasoning_goes_back_byte_for_byte_after_every_kill() {
+    killed_every(7, Wire::Responses);
+}
+
+#[test]
+fn signed_parts_go_back_byte_for_byte_after_every_kill() {
+    killed_every(8, Wire::Gemini);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the server says: worked out from what it is asked, as a model would, in either protocol.
+//! What the server says: worked out from what it is asked, as a model would, in each protocol.
 use crate::{
     fixture::Bench,
     server::{Asked, Hosted, Said},
@@ -13,7 +13,9 @@ pub(super) const KEY: &str = "sk-test-7c1f9e55d0a84b";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Messages,
+    Responses,
     Chat,
+    Gemini,
 }
 
 /// A bench whose one provider is the server.
@@ -21,7 +23,22 @@ pub(super) fn bench(wire: Wire, server: &Hosted) -> Bench {
     match wire {
         Wire::Messages => Bench::new().env("ANTHROPIC_BASE_URL", &server.anthropic_url()).env("ANTHROPIC_API_KEY", KEY),
         Wire::Chat => Bench::new().env("OPENAI_BASE_URL", &server.openai_url()).env("OPENAI_API_KEY", KEY),
+        Wire::Gemini => Bench::new().env("GEMINI_BASE_URL", &server.openai_url()).env("GEMINI_API_KEY", KEY),
+        Wire::Responses => {
+            let bench = Bench::new().env("OPENAI_BASE_URL", &server.openai_url()).env("OPENAI_API_KEY", KEY);
+            std::fs::create_dir_all(bench.path("config/spinney")).unwrap();
+            std::fs::write(bench.path("config/spinney/config.yaml"), "providers: { openai: { protocol: openai_responses } }\n").unwrap();
+            bench
+        }
     }
+}
+
+/// The model of the workflows' aliases where Gemini is the one provider, whom they do not name.
+pub(super) const GEMINI: &str = "gemini/gemini-3.7-flash";
+
+/// Returns the aliases of `feature` that mean another model here.
+pub(super) fn overrides(bench: &Bench) -> Vec<&'static str> {
+    if bench.environment().contains_key("GEMINI_API_KEY") { vec!["large", "medium"] } else { Vec::new() }
 }
 
 /// What a request says, whatever its protocol.
@@ -35,20 +52,11 @@ pub(super) struct Heard {
 
 /// Reads a request.
 pub(super) fn heard(asked: &Asked) -> Heard {
-    let messages = asked.json["messages"].as_array().cloned().unwrap_or_default();
-    let is_user = |message: &&Value| message["role"] == "user";
-    let first = messages.iter().find(is_user).map(text).unwrap_or_default();
-    let after = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |at| at + 1);
-    let last = messages[after..].iter().map(text).collect::<Vec<_>>().join("\n");
+    let all = asked.dialogue();
+    let first = all.iter().find(|(by_model, _)| !by_model).map(|(_, text)| text.clone()).unwrap_or_default();
+    let after = all.iter().rposition(|(by_model, _)| *by_model).map_or(0, |at| at + 1);
+    let last = all[after..].iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
     Heard { first, last }
-}
-
-fn text(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str().or_else(|| block["content"].as_str())).collect::<Vec<_>>().join("\n"),
-        _ => String::new(),
-    }
 }
 
 /// Returns what stands between two words.

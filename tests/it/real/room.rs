@@ -62,7 +62,7 @@ fn a_conversation_that_outgrows_its_window_is_shortened_and_goes_on() {
     let mut made = Vec::new();
     for wire in [Wire::Messages, Wire::Messages, Wire::Chat] {
         let bench = library(bench(wire, &server));
-        let drive = Drive::with_window(&bench, &server, "reader", Some(24_000));
+        let drive = Drive::with_window(&bench, "reader", Some(24_000));
         let ended = carry_on(drive.start(json!({})), usize::MAX);
         assert!(matches!(&ended, Some(Ended::Finished(Outcome::Succeeded(_)))), "{ended:?}");
         let records = bench.records(&bench.newest());

@@ -1,5 +1,5 @@
-//! A model server for tests: speaks Anthropic Messages and OpenAI Chat Completions on 127.0.0.1, refuses what the real ones
-//! refuse, records what it was asked, and breaks in the ways that servers break.
+//! A model server for tests: speaks Anthropic Messages, OpenAI Responses and Chat Completions, and Gemini on 127.0.0.1, refuses
+//! what the real ones refuse, records what it was asked, and breaks in the ways that servers break.
 //!
 //! It depends on nothing but tokio, `serde_json` and the standard library, so it shares no mistake with the program.
 //! What a request is answered with is decided by a function of the request; how the bytes travel by a [`Delivery`].
@@ -36,15 +36,52 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether it speaks Anthropic Messages; otherwise Chat Completions.
-    pub(crate) fn is_anthropic(&self) -> bool {
-        self.path.ends_with("/messages")
+    /// The protocol it is in.
+    pub(crate) fn spoken(&self) -> Spoken {
+        match &self.path {
+            path if path.ends_with("/messages") => Spoken::Messages,
+            path if path.ends_with("/responses") => Spoken::Responses,
+            path if path.contains(":streamGenerateContent") => Spoken::Gemini,
+            _ => Spoken::Chat,
+        }
     }
 
-    /// Counts the assistant's messages: the number of the turn that is asked for.
-    pub(crate) fn turn(&self) -> usize {
-        self.json["messages"].as_array().map_or(0, |messages| messages.iter().filter(|message| message["role"] == "assistant").count())
+    /// What is said in it, one entry a message or item: whether by the model, and the text.
+    pub(crate) fn dialogue(&self) -> Vec<(bool, String)> {
+        let list = ["messages", "input", "contents"].iter().find_map(|name| self.json[name].as_array()).cloned().unwrap_or_default();
+        let by_model = |entry: &Value| match entry["role"].as_str() {
+            Some(role) => role == "assistant" || role == "model",
+            None => entry["type"] != "function_call_output",
+        };
+        list.iter().filter(|entry| entry["role"] != "system").map(|entry| (by_model(entry), text(entry))).collect()
     }
+
+    /// Counts the model's turns: the number of the one that is asked for.
+    pub(crate) fn turn(&self) -> usize {
+        let speakers: Vec<bool> = self.dialogue().into_iter().map(|(by_model, _)| by_model).collect();
+        speakers.iter().enumerate().filter(|(n, by_model)| **by_model && (*n == 0 || !speakers[n - 1])).count()
+    }
+}
+
+/// Returns the text of a message, an item or a content.
+fn text(entry: &Value) -> String {
+    let parts = ["content", "output", "parts"].iter().find_map(|name| entry.get(name)).unwrap_or(&Value::Null);
+    let answer = |part: &Value| ["output", "error"].iter().find_map(|word| part["functionResponse"]["response"][word].as_str().map(str::to_owned));
+    let one = |part: &Value| part["text"].as_str().or_else(|| part["content"].as_str()).map(str::to_owned).or_else(|| answer(part));
+    match parts {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(one).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+/// A protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Messages,
+    Responses,
+    Chat,
+    Gemini,
 }
 
 /// What a request is answered with.
@@ -139,7 +176,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Returns its address for `OPENAI_BASE_URL`.
+    /// Returns its address for `OPENAI_BASE_URL` and `GEMINI_BASE_URL`.
     pub(crate) fn openai_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -162,7 +199,7 @@ impl Server {
 
 impl Shared {
     /// Records a request and decides its answer.
-    fn answer(&self, mut asked: Asked) -> (Answer, Delivery, bool) {
+    fn answer(&self, mut asked: Asked) -> (Answer, Delivery) {
         let problems = strict::problems(&asked);
         asked.problems.clone_from(&problems);
         let mut all = self.asked.lock().expect("no holder panics");
@@ -170,11 +207,10 @@ impl Shared {
         all.push(asked.clone());
         drop(all);
         if problems.is_empty() {
-            let (answer, delivery) = (self.respond)(&asked);
-            (answer, delivery, asked.is_anthropic())
+            (self.respond)(&asked)
         } else {
             let body = serde_json::json!({"type": "error", "error": {"type": "invalid_request_error", "message": problems.join("; ")}});
-            (Answer::Status(400, Vec::new(), body.to_string()), Delivery::default(), asked.is_anthropic())
+            (Answer::Status(400, Vec::new(), body.to_string()), Delivery::default())
         }
     }
 }

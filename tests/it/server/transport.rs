@@ -15,7 +15,7 @@ pub(super) async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<
     while let Some(asked) = read(&mut stream, &mut buffer).await? {
         let _running = Running::start(shared);
         let said = asked.clone();
-        let (answer, delivery, is_anthropic) = shared.answer(asked);
+        let (answer, delivery) = shared.answer(asked);
         if delivery.is_mute {
             std::future::pending::<()>().await;
         }
@@ -24,7 +24,7 @@ pub(super) async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<
             let _ = shared.met.subscribe().wait_for(|met| *met >= delivery.meet).await;
         }
         let (status, headers, body) = match answer {
-            Answer::Say(reply) => (200, Vec::new(), if is_anthropic { reply.anthropic(&said) } else { reply.chat() }),
+            Answer::Say(reply) => (200, Vec::new(), reply.bytes(&said)),
             Answer::Stream(bytes) => (200, Vec::new(), bytes),
             Answer::Status(status, headers, body) => (status, headers, body.into_bytes()),
         };

@@ -1,5 +1,8 @@
 //! What the real servers refuse, checked on every request.
-use super::Asked;
+mod gemini;
+mod responses;
+
+use super::{Asked, Spoken};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -17,18 +20,38 @@ pub(super) fn problems(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
     check(json.is_object(), "the body is not a JSON object");
     check(asked.headers.get("content-type").is_some_and(|value| value == "application/json"), "content-type is not application/json");
-    check(json["stream"] == true, "stream is not true");
-    check(json["model"].as_str().is_some_and(|model| !model.is_empty()), "there is no model");
-    for word in ["temperature", "top_p", "top_k"] {
-        check(json.get(word).is_none(), "a sampling parameter is sent");
+    if asked.spoken() != Spoken::Gemini {
+        check(json["stream"] == true, "stream is not true");
+        check(json["model"].as_str().is_some_and(|model| !model.is_empty()), "there is no model");
     }
-    let names: Vec<&Value> = json["tools"]
-        .as_array()
-        .map(|tools| tools.iter().map(|tool| tool.get("function").unwrap_or(tool)).map(|tool| &tool["name"]).collect())
-        .unwrap_or_default();
-    check(names.iter().map(|name| name.as_str()).collect::<BTreeSet<_>>().len() == names.len(), "two tools have the same name");
-    let own = if asked.is_anthropic() { anthropic(asked) } else { chat(json) };
+    for word in ["temperature", "top_p", "top_k", "topP", "topK"] {
+        check(json.get(word).is_none() && json["generationConfig"].get(word).is_none(), "a sampling parameter is sent");
+    }
+    let forces = |choice: &Value| choice.is_object() || matches!(choice.as_str(), Some("any" | "required" | "ANY"));
+    check(!forces(&json["tool_choice"]) && !forces(&json["toolConfig"]["functionCallingConfig"]["mode"]), "a call is forced");
+    let names: Vec<&str> = tools(json).iter().filter_map(|tool| tool["name"].as_str()).collect();
+    check(names.iter().collect::<BTreeSet<_>>().len() == names.len(), "two tools have the same name");
+    let own = match asked.spoken() {
+        Spoken::Messages => anthropic(asked),
+        Spoken::Responses => responses::problems(asked),
+        Spoken::Chat => chat(json),
+        Spoken::Gemini => gemini::problems(asked),
+    };
     problems.into_iter().chain(own).collect()
+}
+
+/// Returns the tools that a request declares, in whatever form.
+fn tools(json: &Value) -> Vec<&Value> {
+    let all = json["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter()
+        .flat_map(|tool| tool["functionDeclarations"].as_array().map_or_else(|| vec![tool.get("function").unwrap_or(tool)], |of| of.iter().collect()))
+        .collect()
+}
+
+/// Returns the keys of an object that are none of these.
+fn strange(value: &Value, known: &[&str], place: &str) -> Vec<String> {
+    let keys = value.as_object().into_iter().flatten().map(|(key, _)| key);
+    keys.filter(|key| !known.contains(&key.as_str())).map(|key| format!("{place}: unknown field {key}")).collect()
 }
 
 fn is_blank(text: &Value) -> bool {
@@ -39,10 +62,8 @@ fn anthropic(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
     let mut problems = Vec::new();
     let known = ["model", "max_tokens", "stream", "thinking", "output_config", "tools", "system", "messages", "tool_choice", "stop_sequences", "metadata"];
-    for key in json.as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !known.contains(&key.as_str())) {
-        problems.push(format!("unknown field {key}"));
-    }
-    if asked.headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21") {
+    problems.extend(strange(json, &known, "body"));
+    if asked.headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21" && version != "2023-06-01") {
         problems.push("the version header is missing or another".to_owned());
     }
     if !asked.headers.contains_key("x-api-key") && !asked.headers.contains_key("authorization") {
@@ -123,19 +144,23 @@ fn anthropic_messages(json: &Value) -> Vec<String> {
     problems
 }
 
-/// Signs what a thinking block would be bound to: everything before it, cache marks aside.
-pub(super) fn signature(json: &Value) -> String {
-    sign(json, usize::MAX)
+/// Signs what thinking in the reply to a request would be bound to: everything before it, cache marks aside.
+pub(super) fn signature(asked: &Asked) -> String {
+    match asked.spoken() {
+        Spoken::Messages | Spoken::Chat => sign(&asked.json, usize::MAX),
+        Spoken::Responses => responses::sign(&asked.json, usize::MAX),
+        Spoken::Gemini => gemini::sign(&asked.json, usize::MAX),
+    }
 }
 
 fn sign(json: &Value, blocks: usize) -> String {
+    let before: Vec<Value> = flattened(json).into_iter().take(blocks).map(|(role, block)| serde_json::json!([role, unmarked(&block)])).collect();
+    hashed([&json["model"], &json["tools"], &json["system"]].map(unmarked).into_iter().chain(before))
+}
+
+fn hashed(parts: impl Iterator<Item = Value>) -> String {
     let mut hasher = DefaultHasher::new();
-    for part in [&json["model"], &json["tools"], &json["system"]] {
-        unmarked(part).to_string().hash(&mut hasher);
-    }
-    for (role, block) in flattened(json).into_iter().take(blocks) {
-        (role, unmarked(&block).to_string()).hash(&mut hasher);
-    }
+    parts.for_each(|part| part.to_string().hash(&mut hasher));
     format!("bound-{:016x}", hasher.finish())
 }
 

@@ -1,0 +1,156 @@
+//! OpenAI Responses, streaming and stateless: nothing is stored there, and every item it gave is sent back in its own bytes,
+//! encrypted reasoning too.
+//!
+//! Each item of a reply is one block, which keeps the item in its field `item`.
+mod decoder;
+
+use super::{
+    Decoder, ModelCall, ModelError, Provider, Target,
+    capability::Thinking,
+    fields::{Fields, push_field, push_string, string},
+    neutral::{joined_text, kept, result_bytes, text_bytes},
+    provider::{Turn, effort, headers, turns},
+    schema,
+};
+use crate::{
+    http::HttpRequest,
+    message::{Block, Role, ToolSpec, View},
+};
+use decoder::ResponsesDecoder;
+use serde_json::json;
+
+/// The field of a block that holds its item.
+const ITEM: &str = "item";
+
+/// The wire format.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenAiResponses;
+
+impl Provider for OpenAiResponses {
+    fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError> {
+        let endpoint = target.endpoint;
+        Ok(HttpRequest {
+            url: format!("{}/responses", endpoint.base_url),
+            headers: headers(endpoint, &[], "authorization"),
+            body: body(call, target)?.into_bytes(),
+        })
+    }
+
+    fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
+        Box::new(ResponsesDecoder::new(call, target))
+    }
+}
+
+/// Writes the body, the items last: so one request begins with almost all bytes of the one before.
+fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
+    let model = target.capabilities();
+    let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
+    out.push_str("{\"model\":");
+    push_string(&mut out, target.model);
+    push_field(&mut out, "stream", "true");
+    push_field(&mut out, "store", "false");
+    let mut reasoning = serde_json::Map::new();
+    if let Some(word) = effort(call, &model, target)? {
+        reasoning.insert("effort".to_owned(), json!(word));
+    }
+    if model.thinking != Thinking::Unsaid {
+        push_field(&mut out, "include", r#"["reasoning.encrypted_content"]"#);
+        if model.thinking == Thinking::Summarized {
+            reasoning.insert("summary".to_owned(), json!("auto"));
+        }
+    }
+    if !reasoning.is_empty() {
+        push_field(&mut out, "reasoning", &serde_json::Value::Object(reasoning).to_string());
+    }
+    if let Some(tokens) = call.max_output_tokens {
+        push_field(&mut out, "max_output_tokens", &tokens.clamp(1, model.max_output.max(1)).to_string());
+    }
+    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+        let strict = schema::requires_all(&schema);
+        let format = json!({"format": {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}});
+        push_field(&mut out, "text", &format.to_string());
+    }
+    if !call.tools.is_empty() {
+        push_field(&mut out, "tools", &tools(call.tools));
+    }
+    if !call.system.trim().is_empty() {
+        push_field(&mut out, "instructions", &string(call.system));
+    }
+    push_field(&mut out, "input", &input(&turns(call.messages)));
+    out.push('}');
+    Ok(out)
+}
+
+fn tools(tools: &[ToolSpec]) -> String {
+    let mut out = String::from("[");
+    for (n, tool) in tools.iter().enumerate() {
+        out.push_str(if n == 0 { "" } else { "," });
+        out.push_str(r#"{"type":"function","name":"#);
+        push_string(&mut out, &tool.name);
+        push_field(&mut out, "description", &string(&tool.description));
+        push_field(&mut out, "parameters", &tool.input_schema.to_string());
+        // Strict schemas must require every property, which ours do not.
+        push_field(&mut out, "strict", "false");
+        out.push('}');
+    }
+    out.push(']');
+    out
+}
+
+fn input(turns: &[Turn<'_>]) -> String {
+    let mut all = Vec::new();
+    for turn in turns {
+        match turn.role {
+            Role::User => user(turn, &mut all),
+            Role::Assistant => assistant(turn, &mut all),
+        }
+    }
+    format!("[{}]", all.join(","))
+}
+
+fn user(turn: &Turn<'_>, all: &mut Vec<String>) {
+    for block in &turn.blocks {
+        if let View::ToolResult(result) = block.view() {
+            all.push(format!(r#"{{"type":"function_call_output","call_id":{},"output":{}}}"#, string(&result.call), result_bytes(block)));
+        }
+    }
+    if let Some(text) = joined_text(&turn.blocks) {
+        all.push(format!(r#"{{"role":"user","content":[{{"type":"input_text","text":{text}}}]}}"#));
+    }
+}
+
+fn assistant(turn: &Turn<'_>, all: &mut Vec<String>) {
+    let begin = all.len();
+    let mut end = begin;
+    for block in &turn.blocks {
+        let Some(item) = item(block) else { continue };
+        all.push(item);
+        if !matches!(block.view(), View::Thinking(_)) {
+            end = all.len();
+        }
+    }
+    // Reasoning that led to nothing is refused.
+    all.truncate(end);
+}
+
+/// Returns the item of a block of the model's; `None` for what could not be sent.
+fn item(block: &Block) -> Option<String> {
+    if let Some(item) = kept(block, ITEM) {
+        return is_whole(&item).then_some(item);
+    }
+    match block.view() {
+        View::Text(_) => text_bytes(block, "text")
+            .map(|text| format!(r#"{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{text},"annotations":[]}}]}}"#)),
+        View::ToolCall(call) => {
+            let arguments = string(&kept(block, "input").unwrap_or_else(|| "{}".to_owned()));
+            Some(format!(r#"{{"type":"function_call","call_id":{},"name":{},"arguments":{arguments}}}"#, string(&call.id), string(&call.name)))
+        }
+        View::Thinking(_) | View::ToolResult(_) | View::Other(_) => None,
+    }
+}
+
+/// Returns whether an item holds all that it stands for: reasoning without its encrypted content would be looked up where
+/// nothing was stored.
+fn is_whole(item: &str) -> bool {
+    Fields::parse(item).is_ok_and(|fields| fields.text("type").is_none_or(|kind| kind != "reasoning") || fields.text("encrypted_content").is_some())
+}
