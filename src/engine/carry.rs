@@ -18,7 +18,7 @@ const TIME_MAX: Duration = Duration::from_mins(1);
 /// A question on its way out.
 pub(super) struct Carry {
     services: Arc<Services>,
-    run: RunStarted,
+    run: Arc<RunStarted>,
     node: NodeId,
     question: Question,
     hooks: Vec<String>,

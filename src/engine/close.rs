@@ -11,13 +11,13 @@ use crate::{
     merge, tasks, trace,
     workflow::OnExceed,
 };
-use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::sync::Arc;
 
 /// The end of one run, with all it needs to know.
 pub(super) struct Close {
     recorder: Recorder,
-    run: RunStarted,
+    run: Arc<RunStarted>,
     failure: Option<Failure>,
     output: Result<Value, Failure>,
     tips: Vec<CommitId>,
@@ -28,20 +28,6 @@ pub(super) struct Close {
 /// The node that the loop knows the closing worker by; it is never recorded.
 pub(super) fn node() -> NodeId {
     NodeId::step(&StepId("(close)".to_owned()))
-}
-
-/// What stands for a run that was never started; the fold keeps it from being used.
-pub(super) fn no_run() -> RunStarted {
-    RunStarted {
-        run: "none".into(),
-        workflow: String::new(),
-        file: String::new(),
-        inputs: Map::new(),
-        base: CommitId(String::new()),
-        head: None,
-        pins: BTreeMap::new(),
-        script: None,
-    }
 }
 
 impl Close {
@@ -55,7 +41,7 @@ impl Close {
         };
         Close {
             recorder: recorder.clone(),
-            run: state.started().cloned().unwrap_or_else(no_run),
+            run: state.started().cloned().expect("a run is closed after it was started"),
             failure,
             output,
             tips,

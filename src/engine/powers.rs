@@ -129,7 +129,7 @@ pub(super) struct Watcher {
     pub(super) cancel: CancellationToken,
     pub(super) helpers: Arc<BTreeMap<String, NodeState>>,
     pub(super) talk: Conversation,
-    pub(super) run: RunStarted,
+    pub(super) run: Arc<RunStarted>,
 }
 
 impl Watcher {

@@ -537,7 +537,7 @@ fn hook_file(found: &Found, dir: PathBuf, trust: &Trust) -> HookFile {
     }
 }
 
-/// Allow rules of a file that nobody trusted do not count; its ask and deny rules do.
+/// Makes the folder of a run under a name that no other has.
 fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> {
     const ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
     let mut tries = 0;

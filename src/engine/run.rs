@@ -203,17 +203,17 @@ impl<S: Store> Engine<'_, S> {
 
     fn evaluate(&self, node: &NodeId) -> Event {
         let state = self.journal.state();
-        let Some(step) = state.step(node) else { return failed(node, "the plan has no such step") };
+        let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
         let text = step.condition.as_ref().map_or("true", |condition| condition.value.as_str());
         match prompts::condition(text, &scope::scope(state, node, &scope::reads(step))) {
             Ok(holds) => Event::ConditionEvaluated { node: node.clone(), holds },
-            Err(error) => failed(node, &format!("`if`: {error}")),
+            Err(error) => failed(node, FailureKind::Template, &format!("`if`: {error}")),
         }
     }
 
     fn expand(&self, node: &NodeId) -> Event {
         let state = self.journal.state();
-        let Some(step) = state.step(node) else { return failed(node, "the plan has no such step") };
+        let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
         match fan::expand(step, &scope::scope(state, node, &scope::reads(step))) {
             Ok((items, max_parallel)) => Event::ItemsAdded { step: node.clone(), items, by: node.clone(), max_parallel },
             Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
@@ -285,7 +285,7 @@ impl<S: Store> Engine<'_, S> {
             scope: scope::scope(state, &node, &scope::reads(step)),
             sources: steps::sources(state, &node, step),
             candidates: steps::candidates(state, &node, step),
-            run: self.started(),
+            run: self.started().clone(),
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
             purse: self.purse.clone(),
             recorder: self.recorder.clone(),
@@ -312,7 +312,7 @@ impl<S: Store> Engine<'_, S> {
             cancel: token.clone(),
             helpers: steps::helpers(state, &node),
             talk: state.node(&node).map(|state| state.conversation.clone()).unwrap_or_default(),
-            run: self.started(),
+            run: self.started().clone(),
             node: node.clone(),
         };
         let work = self.crew.watch(watcher);
@@ -356,13 +356,13 @@ impl<S: Store> Engine<'_, S> {
         self.workers.spawn(async move { (node, work.await) }, move |panic| (panicked, end(panic)));
     }
 
-    fn started(&self) -> RunStarted {
-        self.journal.state().started().cloned().unwrap_or_else(close::no_run)
+    fn started(&self) -> &Arc<RunStarted> {
+        self.journal.state().started().expect("nothing is decided before the run has started")
     }
 
     /// Returns the commit that the steps of a frame start from.
     fn base(&self, within: &[Frame]) -> CommitId {
-        self.journal.state().frame(within).and_then(|frame| frame.base.clone()).unwrap_or_else(|| self.started().base)
+        self.journal.state().frame(within).and_then(|frame| frame.base.clone()).unwrap_or_else(|| self.started().base.clone())
     }
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
@@ -636,6 +636,6 @@ impl<S: Store> Engine<'_, S> {
     }
 }
 
-fn failed(node: &NodeId, message: &str) -> Event {
-    Event::StepFinished { node: node.clone(), outcome: Failure::new(FailureKind::Template, message).into() }
+fn failed(node: &NodeId, kind: FailureKind, message: &str) -> Event {
+    Event::StepFinished { node: node.clone(), outcome: Failure::new(kind, message).into() }
 }

@@ -155,7 +155,7 @@ pub enum Event {
         /// The call it was asked about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
-        /// One word: `allow`, `ask`, `park`, `deny`, `block`, `stop`, `error`.
+        /// One word: `allow`, `ask`, `park`, `deny`, `block`, `stop`, `told`, `error`.
         verdict: String,
         /// Its reason, or what went wrong.
         reason: String,

@@ -123,7 +123,7 @@ pub enum FailureKind {
     Template,
     /// Something else of the run's failed, so this was ended too.
     Aborted,
-    /// A person asked it to stop.
+    /// The run was interrupted.
     Cancelled,
     /// A question had no one to answer it, or the answer was no.
     Refusal,

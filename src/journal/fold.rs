@@ -9,6 +9,7 @@ use crate::{
     plan::PlannedStep,
     workflow::{On, OnItemFailure},
 };
+use std::sync::Arc;
 
 impl RunState {
     pub(super) fn fold(&mut self, event: &Event, at: Timestamp) {
@@ -90,7 +91,7 @@ impl RunState {
     }
 
     fn run_started(&mut self, started: &RunStarted) {
-        self.started = Some(started.clone());
+        self.started = Some(Arc::new(started.clone()));
         self.begin_frame(&[]);
     }
 

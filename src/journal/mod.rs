@@ -1,6 +1,6 @@
 //! The log of one run, the state that is its fold, and the one writer.
 //!
-//! An event is checked, stored and folded before anybody acts on it. [`RunState`] is the only account of a run: live run,
+//! An event is checked, folded and stored before anybody acts on it; where it cannot be stored the run stops. [`RunState`] is the only account of a run: live run,
 //! resume, screens and tests all get it from the same `apply`, which refuses what cannot have happened. The journal never
 //! decides anything.
 mod blobs;

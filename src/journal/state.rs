@@ -26,7 +26,7 @@ pub const FINALLY: &str = "finally";
 pub struct RunState {
     pub(super) plan: Arc<Plan>,
     pub(super) next_seq: u64,
-    pub(super) started: Option<RunStarted>,
+    pub(super) started: Option<Arc<RunStarted>>,
     pub(super) frames: HashMap<Vec<Frame>, FrameState>,
     pub(super) watched: BTreeSet<Vec<Frame>>,
     pub(super) nodes: HashMap<NodeId, NodeState>,
@@ -42,7 +42,7 @@ pub struct RunState {
     pub(super) timers: BTreeMap<NodeId, Timestamp>,
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
-    /// Of the run's own steps that failed, the first in the plan's order.
+    /// The limit of the run's budget that was reached.
     pub(super) limit: Option<Limit>,
     pub(super) raises: u32,
     pub(super) branch: Option<Branch>,
@@ -292,7 +292,7 @@ impl RunState {
     }
 
     /// Returns how the run was started.
-    pub fn started(&self) -> Option<&RunStarted> {
+    pub fn started(&self) -> Option<&Arc<RunStarted>> {
         self.started.as_ref()
     }
 
@@ -380,11 +380,6 @@ impl RunState {
     /// Returns when nodes whose steps are under way are out of time.
     pub fn deadlines(&self) -> &BTreeMap<NodeId, Timestamp> {
         &self.deadlines
-    }
-
-    /// Returns the nodes whose steps are under way.
-    pub fn open(&self) -> &BTreeSet<NodeId> {
-        &self.open
     }
 
     /// Returns what has begun and not ended.

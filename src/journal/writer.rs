@@ -1,4 +1,4 @@
-//! The one writer: checks an event, stores it, folds it; and what workers hold to reach it.
+//! The one writer: checks an event, folds it, stores it; and what workers hold to reach it.
 use super::{IllegalEvent, RunState, Store, StoreError};
 use crate::{
     clock::Clock,
@@ -55,14 +55,6 @@ impl<S: Store> Journal<S> {
         }
         self.store.append(&records, synced)?;
         Ok(records)
-    }
-
-    /// Returns whether an event may come next.
-    ///
-    /// # Errors
-    /// `IllegalEvent` where it may not.
-    pub fn check(&self, event: &Event) -> Result<(), IllegalEvent> {
-        self.state.check(self.state.next_seq(), event)
     }
 
     /// Returns the fold of all records.

@@ -52,7 +52,7 @@ impl Plan {
             Ok(compiled) => findings.into_warnings().map(|_| compiled),
             Err(errors) => {
                 errors.0.into_iter().for_each(|error| findings.report(error));
-                Err(findings.into_warnings().err().unwrap_or(Diagnostics(Vec::new())))
+                Err(findings.into_errors())
             }
         }
     }
@@ -77,16 +77,12 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let models = agents.aliases();
     let agents = Arc::new(agents.finish(&mut findings));
     if findings.has_errors() {
-        return Err(findings.into_warnings().err().unwrap_or(Diagnostics(Vec::new())));
+        return Err(findings.into_errors());
     }
     let shared = Shared { workflow, limits, agents, models: Arc::new(models) };
-    let unfrozen = Diagnostic::error(codes::VERBS, &workflow.source, workflow.name.span, "the workflow could not be compiled");
     let plan = Freezer { frames: &frames, schemas: &schemas, called: &called, shared: &shared }.plan(resolved, orchestrator);
-    match plan {
-        Some(plan) => findings.into_warnings().map(|warnings| (plan, warnings)),
-        // Nothing is left out of a plan without an error; should it be, that is said and not run.
-        None => Err(Diagnostics(vec![unfrozen])),
-    }
+    let plan = plan.expect("nothing is left out of a plan without an error");
+    findings.into_warnings().map(|warnings| (plan, warnings))
 }
 
 /// A workflow with everything in it resolved.

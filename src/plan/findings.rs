@@ -100,4 +100,9 @@ impl<'a> Findings<'a> {
         let (errors, warnings): (Vec<_>, Vec<_>) = self.found.into_iter().partition(|found| found.severity == Severity::Error);
         if errors.is_empty() { Ok(warnings) } else { Err(Diagnostics(errors)) }
     }
+
+    /// Returns the errors, of which there must be one.
+    pub(super) fn into_errors(self) -> Diagnostics {
+        self.into_warnings().expect_err("an error was reported")
+    }
 }

@@ -169,12 +169,6 @@ impl Plan {
         all
     }
 
-    /// Returns what the name of a model stands for: that of an alias, or a `provider/model`.
-    pub fn model(&self, name: &str) -> Option<ModelSpec> {
-        let plain = || name.contains('/').then(|| ModelSpec { choices: vec![name.to_owned()], ..ModelSpec::default() });
-        self.models.get(name).cloned().or_else(plain)
-    }
-
     /// Returns whether an edge was satisfied by how `from` ended.
     pub fn satisfied(&self, from: &StepId, on: On, outcome: &crate::event::Outcome) -> bool {
         super::node::satisfied(on, outcome, self.step(from).is_some_and(|step| step.allow_failure))

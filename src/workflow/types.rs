@@ -552,7 +552,7 @@ pub enum RetryOn {
     Transient,
     /// The step's time ran out.
     Timeout,
-    /// All of them.
+    /// Every failure but those that come again or were meant: a bug, a limit, a refusal, a cancellation.
     Any,
 }
 

@@ -65,7 +65,7 @@ pub(super) struct Job {
     pub(super) purse: Arc<RunPurse>,
     pub(super) recorder: Recorder,
     pub(super) cancel: CancellationToken,
-    pub(super) run: RunStarted,
+    pub(super) run: Arc<RunStarted>,
     pub(super) node: NodeId,
     pub(super) state: NodeState,
     pub(super) helpers: Arc<BTreeMap<String, NodeState>>,
@@ -78,7 +78,7 @@ pub(super) struct Job {
     pub(super) base: CommitId,
 }
 
-/// An order with what it takes to carry it out.
+/// A node's work with what it takes to carry it out.
 pub(super) struct Task {
     job: Job,
     pub(super) services: Arc<Services>,

@@ -1,4 +1,4 @@
-//! What the steps of a run share: built once, never changed.
+//! What the steps of a run share, built once.
 use super::{
     super::{
         inbox::Inbox,

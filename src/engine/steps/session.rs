@@ -42,7 +42,7 @@ pub(crate) struct Sessions {
     pub(crate) plan: Arc<Plan>,
     pub(crate) recorder: Recorder,
     pub(crate) purse: Arc<dyn Purse>,
-    pub(crate) run: RunStarted,
+    pub(crate) run: Arc<RunStarted>,
     /// The owner's attempt, and when it began.
     pub(crate) attempt: u32,
     pub(crate) began: Timestamp,

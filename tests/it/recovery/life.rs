@@ -66,7 +66,8 @@ struct End {
     replies: BTreeMap<String, usize>,
     /// How often each node had an answer of a tool that was an error or was none.
     answers: BTreeMap<(String, String, bool), usize>,
-    checks: BTreeMap<(String, bool), usize>,
+    /// Which verdicts there were, not how often: checks run again where their end was recorded and the commit was not.
+    checks: BTreeSet<(String, bool)>,
     refs: BTreeSet<String>,
     worktrees: BTreeSet<String>,
 }
@@ -229,7 +230,7 @@ fn end(bench: &Bench, run: &RunId, records: &[Record]) -> End {
         trees: BTreeMap::new(),
         replies: BTreeMap::new(),
         answers: BTreeMap::new(),
-        checks: BTreeMap::new(),
+        checks: BTreeSet::new(),
         refs: bench.git(&["for-each-ref", "--format=%(refname)"]).lines().map(plain).collect(),
         worktrees: slugs(&bench.path("cache/spinney/worktrees"), run).iter().map(|slug| plain(slug)).collect(),
     };
@@ -250,7 +251,7 @@ fn end(bench: &Bench, run: &RunId, records: &[Record]) -> End {
             Event::ToolFinished { node, tool, result, .. } => {
                 *end.answers.entry((plain(&node.to_string()), tool.clone(), result.is_error)).or_default() += 1;
             }
-            Event::VerifyRan { node, passed, .. } => drop(end.checks.entry((node.to_string(), *passed)).or_default()),
+            Event::VerifyRan { node, passed, .. } => end.checks.extend([(node.to_string(), *passed)]),
             _ => {}
         }
     }
