@@ -90,6 +90,7 @@ const BYTES_PER_TOKEN: usize = 4;
 pub(super) fn register(tera: &mut Tera) {
     tera.register_filter("sh", sh);
     tera.register_filter("raw", raw);
+    tera.register_filter("default", default);
     tera.register_filter("json", json);
     tera.register_filter("from_json", from_json);
     tera.register_filter("flatten", flatten);
@@ -123,6 +124,13 @@ fn known(value: &Value, arguments: Kwargs, _: &State<'_>) -> TeraResult<Value> {
     Ok(value.clone())
 }
 
+/// Gives another value where there is none: nothing is defined, or null stands there. With `boolean=true` also where the value
+/// counts as false.
+fn default(value: &Value, arguments: Kwargs, _: &State<'_>) -> TeraResult<Value> {
+    let none = value.is_undefined() || value.is_none() || (arguments.get::<bool>("boolean")?.unwrap_or_default() && !value.is_truthy());
+    if none { arguments.must_get::<Value>("value") } else { Ok(value.clone()) }
+}
+
 /// Quotes for a POSIX shell: always quoted, so that no word becomes an assignment, a keyword or a file descriptor. A list
 /// gives one word an item.
 fn sh(value: &Value, _: Kwargs, _: &State<'_>) -> TeraResult<String> {
@@ -134,7 +142,7 @@ fn sh(value: &Value, _: Kwargs, _: &State<'_>) -> TeraResult<String> {
 
 fn word(value: &Value) -> TeraResult<String> {
     if value.is_none() || value.is_undefined() {
-        return Err(Error::message("null cannot be a word of a command; use `default(value=…, boolean=true)` before `sh`"));
+        return Err(Error::message("null cannot be a word of a command; use `default(value=…)` before `sh`"));
     }
     let text = text(value)?;
     if text.contains('\0') {

@@ -182,6 +182,7 @@ fn undefined_is_an_error_wherever_it_hides() {
     assert_eq!(text("{% if inputs.flag %}yes{% else %}{{ inputs.nothing }}{% endif %}"), "yes");
     assert_eq!(text("{{ inputs.nothing if not inputs.flag else 'yes' }}"), "yes");
     assert_eq!(text("{{ inputs.a.b.c | default(value='d') }}"), "d");
+    assert_eq!(text("{{ null | default(value='d') }} {{ '' | default(value='d') }} {{ '' | default(value='d', boolean=true) }}"), "d  d");
 }
 
 #[test]
