@@ -3,7 +3,7 @@ use super::scope;
 use crate::{
     event::{Failure, FailureKind, Item, NodeId, Outcome, SkipCause, Success},
     journal::RunState,
-    plan::PlannedStep,
+    plan::{Combination, PlannedStep, combinations},
     prompts::{self, Scope},
     workflow::{ForEach, Join, Matrix},
 };
@@ -20,11 +20,11 @@ const ITEMS_MAX: usize = 100_000;
 /// A failure of the step: a template, a key that is taken, an unknown need, a cycle.
 pub(super) fn expand(step: &PlannedStep, scope: &Scope) -> Result<(Vec<Item>, Option<u32>), Failure> {
     let listed = step.for_each.as_ref().map(|for_each| list(for_each, scope)).transpose()?;
-    let combined = step.matrix.as_ref().map(|matrix| combinations(matrix, scope)).transpose()?;
+    let combined = step.matrix.as_ref().map(|matrix| multiplied(matrix, scope)).transpose()?;
     let items = match (listed, combined) {
         (Some(items), None) => items,
         (None, Some(combinations)) => {
-            combinations.into_iter().map(|matrix| Item { key: key_of(&matrix), value: Value::Null, matrix, needs: Vec::new() }).collect()
+            combinations.into_iter().map(|made| Item { key: made.key, value: Value::Null, matrix: made.values, needs: Vec::new() }).collect()
         }
         (Some(items), Some(combinations)) => product(&items, &combinations),
         (None, None) => return Err(template("the step has neither items nor a matrix")),
@@ -53,48 +53,33 @@ fn list(for_each: &ForEach, scope: &Scope) -> Result<Vec<Item>, Failure> {
     values.into_iter().enumerate().map(|(at, value)| item(for_each, scope, at, value)).collect()
 }
 
-/// Makes the product of a matrix's axes without what it excludes; the last axis changes fastest.
-fn combinations(matrix: &Matrix, scope: &Scope) -> Result<Vec<Map<String, Value>>, Failure> {
-    let mut made: Vec<Map<String, Value>> = vec![Map::new()];
+/// Multiplies a matrix out; an axis that has come to nothing leaves no combinations.
+fn multiplied(matrix: &Matrix, scope: &Scope) -> Result<Vec<Combination>, Failure> {
+    let mut axes = Vec::new();
     for (name, axis) in &matrix.axes {
         let Value::Array(values) = value(&axis.value, scope)? else {
             return Err(template(&format!("`matrix.{}` did not give a list", name.value)));
         };
-        if made.len().saturating_mul(values.len()) > ITEMS_MAX {
-            return Err(template(&format!("the matrix has more than {ITEMS_MAX} combinations")));
-        }
-        let with = |made: &Map<String, Value>, value: Value| {
-            made.iter().map(|(name, value)| (name.clone(), value.clone())).chain([(name.value.clone(), value)]).collect()
-        };
-        made = made.iter().flat_map(|made| values.iter().map(|value| with(made, value.clone())).collect::<Vec<_>>()).collect();
+        axes.push((name.value.clone(), values));
     }
-    let mut excluded = Vec::new();
-    for written in &matrix.exclude {
-        excluded.push(prompts::evaluate_all(&written.value, scope).map_err(|error| template(&format!("`matrix.exclude`: {error}")))?);
+    let excluded = matrix.exclude.iter().map(|written| prompts::evaluate_all(&written.value, scope)).collect::<Result<Vec<_>, _>>();
+    let excluded = excluded.map_err(|error| template(&format!("`matrix.exclude`: {error}")))?;
+    if axes.iter().any(|(_, values)| values.is_empty()) {
+        return Ok(Vec::new());
     }
-    let matches = |made: &Map<String, Value>, excluded: &Value| {
-        excluded.as_object().is_some_and(|fields| fields.iter().all(|(name, value)| made.get(name) == Some(value)))
-    };
-    made.retain(|made| !excluded.iter().any(|excluded| matches(made, excluded)));
-    Ok(made)
+    combinations(&axes, &excluded).map_err(|error| template(&format!("failed to {error}")))
 }
 
 /// Makes every item with every combination. An item that needs others needs them in every combination.
-fn product(items: &[Item], combinations: &[Map<String, Value>]) -> Vec<Item> {
-    let key = |key: &str, matrix: &Map<String, Value>| format!("{key}, {}", key_of(matrix));
-    let one = |item: &Item, matrix: &Map<String, Value>| Item {
-        key: key(&item.key, matrix),
+fn product(items: &[Item], combinations: &[Combination]) -> Vec<Item> {
+    let key = |key: &str, combination: &Combination| format!("{key},{}", combination.key);
+    let one = |item: &Item, combination: &Combination| Item {
+        key: key(&item.key, combination),
         value: item.value.clone(),
-        matrix: matrix.clone(),
-        needs: item.needs.iter().flat_map(|need| combinations.iter().map(move |matrix| key(need, matrix))).collect(),
+        matrix: combination.values.clone(),
+        needs: item.needs.iter().flat_map(|need| combinations.iter().map(move |combination| key(need, combination))).collect(),
     };
-    items.iter().flat_map(|item| combinations.iter().map(|matrix| one(item, matrix)).collect::<Vec<_>>()).collect()
-}
-
-/// The key of a combination: its values in the order of the axes.
-fn key_of(matrix: &Map<String, Value>) -> String {
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    matrix.values().map(plain).collect::<Vec<_>>().join(", ")
+    items.iter().flat_map(|item| combinations.iter().map(|combination| one(item, combination)).collect::<Vec<_>>()).collect()
 }
 
 fn whole(value: &Value) -> Option<u32> {
@@ -137,7 +122,7 @@ pub(super) fn more(step: &PlannedStep, for_each: &ForEach, scope: &Scope, at: us
     let items = values.iter().enumerate().map(|(offset, value)| item(for_each, scope, at + offset, value.clone())).collect::<Result<Vec<_>, Failure>>()?;
     match &step.matrix {
         None => Ok(items),
-        Some(matrix) => Ok(product(&items, &combinations(matrix, scope)?)),
+        Some(matrix) => Ok(product(&items, &multiplied(matrix, scope)?)),
     }
 }
 

@@ -14,7 +14,7 @@ pub const MAX_COMBINATIONS: usize = 10_000;
 /// One combination of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Combination {
-    /// What it goes by: its values joined by `-`; distinct among the combinations of one matrix.
+    /// What it goes by: its values joined by commas; distinct among the combinations of one matrix.
     pub key: String,
     /// The value of each axis, in the order of the file.
     pub values: Map<String, Value>,
@@ -61,7 +61,7 @@ pub fn combinations(axes: &[(String, Vec<Value>)], exclude: &[Value]) -> Result<
     }
     let mut taken = BTreeSet::new();
     let kept = all.into_iter().filter(|(_, values)| !exclude.iter().any(|excluded| matches(values, excluded)));
-    Ok(kept.map(|(names, values)| Combination { key: free(&names.join("-"), &mut taken), values }).collect())
+    Ok(kept.map(|(names, values)| Combination { key: free(&names.join(","), &mut taken), values }).collect())
 }
 
 fn with(names: &[String], map: &Map<String, Value>, axis: &str, (at, value): (usize, &Value)) -> (Vec<String>, Map<String, Value>) {
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn every_combination_has_a_key_of_its_own() {
         let all =
-            combinations(&axes(&json!({"a": ["x-y", "x"], "b": ["z", "y-z", {"deep": 1}]})), &[json!({"a": "x", "b": {"deep": 1}})]).expect("they combine");
+            combinations(&axes(&json!({"a": ["x,y", "x"], "b": ["z", "y,z", {"deep": 1}]})), &[json!({"a": "x", "b": {"deep": 1}})]).expect("they combine");
         let keys: Vec<&str> = all.iter().map(|combination| combination.key.as_str()).collect();
-        assert_eq!(keys, ["x-y-z", "x-y-y-z", "x-y-2", "x-z", "x-y-z~2"]);
-        assert_eq!(Value::Object(all[4].values.clone()), json!({"a": "x", "b": "y-z"}));
+        assert_eq!(keys, ["x,y,z", "x,y,y,z", "x,y,2", "x,z", "x,y,z~2"]);
+        assert_eq!(Value::Object(all[4].values.clone()), json!({"a": "x", "b": "y,z"}));
     }
 
     #[test]

@@ -207,7 +207,7 @@ outputs: { keys: "{{ [r.key for r in steps.both.results] }}", said: "{{ [r.outpu
     let (outcome, _) = run(outer);
     let result = outcome.success().expect("it succeeded").output.clone();
     assert_eq!(result["said"], json!(["a 1 x\n", "a 1 y\n", "a 2 x\n", "b 1 x\n", "b 1 y\n", "b 2 x\n"]));
-    assert_eq!(result["keys"][0], "a, 1, x");
+    assert_eq!(result["keys"][0], "a,1,x");
 }
 
 #[test]
