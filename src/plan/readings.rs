@@ -240,6 +240,13 @@ impl<'a> Reader<'a> {
         };
         match check(text, used) {
             Ok(readings) => {
+                if let (Use::Condition, [only]) = (used, readings.as_slice())
+                    && let Some(kind) = self.no_condition(text, only, sight)
+                {
+                    let (source, span) = locate(only.span.clone());
+                    let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
+                    self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
+                }
                 for reading in readings {
                     let (source, span) = locate(reading.span.clone());
                     self.reading(&reading, &Spot { source, span }, sight);
@@ -253,6 +260,32 @@ impl<'a> Reader<'a> {
                 let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
                 self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
             }
+        }
+    }
+
+    /// Returns what a condition gives that is one whole variable, where that is known and is neither true nor false.
+    fn no_condition(&self, text: &str, only: &Reading, sight: Sight) -> Option<&'static str> {
+        let text = text.trim();
+        let whole = text.strip_prefix("{{").and_then(|text| text.strip_suffix("}}")).unwrap_or(text).trim();
+        let path: Vec<&str> = only.path.iter().map(String::as_str).collect();
+        let [first, second, rest @ ..] = path.as_slice() else { return None };
+        if path.join(".") != whole {
+            return None;
+        }
+        let find = |id: &str| self.shapes.frames.find(sight.frame, sight.step, id).map(|(target, _)| target);
+        match (*first, self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)) {
+            ("env", _) => Some("text"),
+            (_, Shape::Unknown) => None,
+            (_, Shape::Step(_) | Shape::Output(_) | Shape::Result(_) | Shape::Fields(_)) => Some("a map"),
+            (_, Shape::Results(_) | Shape::Lines) => Some("a list"),
+            (_, Shape::Plain) => Some("text or a number"),
+            (_, Shape::Schema { at, .. }) => match at.get("type").and_then(Value::as_str)? {
+                "string" => Some("text"),
+                "integer" | "number" => Some("a number"),
+                "array" => Some("a list"),
+                "object" => Some("a map"),
+                _ => None,
+            },
         }
     }
 
