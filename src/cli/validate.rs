@@ -39,8 +39,8 @@ struct Verdict {
     steps: Option<usize>,
     /// Whether the file could not even be read, so that the plan was not judged.
     half: bool,
-    /// How many changes were made in its file.
-    fixed: usize,
+    /// The changes that were made in its file.
+    fixed: Vec<String>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -74,12 +74,12 @@ pub(super) fn run(args: &args::Validate, context: &mut Context) -> Result<u8, Fa
 
 /// Makes the changes that findings carry, and judges what is then there; what one change uncovers is mended, too.
 fn fix(project: &Project, catalog: &Catalog, name: &str, mut verdict: Verdict) -> Result<Verdict, Failed> {
-    let mut made = 0;
+    let mut made = Vec::new();
     for _ in 0..MOST_ROUNDS {
         let source = &verdict.source;
         let edits: Vec<&Edit> = verdict.diagnostics.iter().filter(|found| found.source == *source).filter_map(|found| found.fix.as_ref()).collect();
         let (text, more) = source::apply(&source.text, &edits);
-        if more == 0 || text == source.text {
+        if more.is_empty() || text == source.text {
             break;
         }
         let next = judge(catalog, name, Source { name: source.name.clone(), text });
@@ -87,14 +87,26 @@ fn fix(project: &Project, catalog: &Catalog, name: &str, mut verdict: Verdict) -
         if next.diagnostics.iter().any(|found| found.code == codes::SYNTAX) {
             break;
         }
-        made += more;
+        made.extend(more.into_iter().map(|edit| change(source, edit)));
         verdict = next;
     }
-    if made > 0 {
+    if !made.is_empty() {
         let path = path(project, name).ok_or_else(|| Failed::usage(format!("mend `{}`: it is built in", line(name, 200))))?;
         write(&path, &verdict.source.text).map_err(|error| Failed::new(format!("write `{}`: {error}", line(&path.display().to_string(), 200))))?;
     }
     Ok(Verdict { fixed: made, ..verdict })
+}
+
+/// Says what a change changes, and where that stood.
+fn change(source: &Source, edit: &Edit) -> String {
+    let (number, _) = source.position(edit.span.start);
+    let (old, new) = (line(&source.text[edit.span.range()], 60), line(&edit.text, 60));
+    let what = match (old.is_empty(), new.is_empty()) {
+        (true, _) => format!("`{new}` is put in"),
+        (false, true) => format!("`{old}` is taken out"),
+        (false, false) => format!("`{old}` is now `{new}`"),
+    };
+    format!("{}:{number}: {what}", line(&source.name, 200))
 }
 
 /// Returns the real place of a workflow's file; what is built in has none.
@@ -147,7 +159,8 @@ pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Di
 
 fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
     let source = Arc::new(source);
-    let verdict = Verdict { name: name.to_owned(), found_as: None, source: source.clone(), steps: None, half: false, fixed: 0, diagnostics: Vec::new() };
+    let verdict =
+        Verdict { name: name.to_owned(), found_as: None, source: source.clone(), steps: None, half: false, fixed: Vec::new(), diagnostics: Vec::new() };
     let workflow = match Workflow::load(&source) {
         Ok(workflow) => workflow,
         Err(Diagnostics(diagnostics)) => return Verdict { half: true, diagnostics, ..verdict },
@@ -176,12 +189,14 @@ fn said(verdict: &Verdict, color: bool) -> String {
     if warnings > 0 {
         counts.push(format!("{warnings} {}", plural(warnings, "warning")));
     }
-    if verdict.fixed > 0 {
-        counts.push(format!("{} {} made", verdict.fixed, plural(verdict.fixed, "change")));
+    let fixed = verdict.fixed.len();
+    if fixed > 0 {
+        counts.push(format!("{fixed} {} made", plural(fixed, "change")));
     }
+    let changes: String = verdict.fixed.iter().map(|change| format!("  {change}\n")).collect();
     let found = verdict.found_as.as_ref().map(|name| format!("; `spinney run {}` runs it: its file is named so", line(name, 200))).unwrap_or_default();
     let later = if verdict.half { "; names, the graph and templates are judged once the file can be read" } else { "" };
-    format!("{reports}{}: {}{found}{later}\n", line(&verdict.name, 200), counts.join(", "))
+    format!("{reports}{}: {}{found}{later}\n{changes}", line(&verdict.name, 200), counts.join(", "))
 }
 
 /// Says where more is said of what was found.
@@ -200,7 +215,8 @@ fn of_json(verdicts: &[Verdict]) -> Value {
             "file": verdict.source.name,
             "ok": verdict.steps.is_some(),
             "steps": verdict.steps,
-            "fixed": verdict.fixed,
+            "fixed": verdict.fixed.len(),
+            "changes": verdict.fixed,
             "diagnostics": source::to_json(&verdict.diagnostics),
         })
     };

@@ -10,19 +10,19 @@ pub struct Edit {
     pub text: String,
 }
 
-/// Makes changes in a text, and returns it with how many were made. Of those that touch the same bytes the first counts.
-pub fn apply(text: &str, edits: &[&Edit]) -> (String, usize) {
-    let mut edits: Vec<&Edit> = edits.to_vec();
+/// Makes changes in a text, and returns it with those that were made, in order. Of those that touch the same bytes the first counts.
+pub fn apply<'e>(text: &str, edits: &[&'e Edit]) -> (String, Vec<&'e Edit>) {
+    let mut edits: Vec<&'e Edit> = edits.to_vec();
     edits.sort_by_key(|edit| (edit.span, &edit.text));
-    let (mut changed, mut at, mut made) = (String::with_capacity(text.len()), 0, 0);
-    let mut last: Option<&Edit> = None;
+    let (mut changed, mut at, mut made) = (String::with_capacity(text.len()), 0, Vec::new());
     for edit in edits {
         // Two things that are put in at one place would depend on their order, and the same one may be asked for twice.
-        let again = last.is_some_and(|last| last.span.start == edit.span.start);
+        let again = made.last().is_some_and(|last: &&Edit| last.span.start == edit.span.start);
         let Some(between) = text.get(at..edit.span.start).filter(|_| !again && text.get(edit.span.range()).is_some()) else { continue };
         changed.push_str(between);
         changed.push_str(&edit.text);
-        (at, made, last) = (edit.span.end, made + 1, Some(edit));
+        at = edit.span.end;
+        made.push(edit);
     }
     changed.push_str(text.get(at..).unwrap_or_default());
     (changed, made)
@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn changes_are_made_in_their_order_and_those_that_clash_once() {
         let edits = [edit(4, 4, "!"), edit(0, 2, "o"), edit(4, 4, "!"), edit(1, 3, "x"), edit(90, 91, "y")];
-        assert_eq!(apply("abcdé", &edits.iter().collect::<Vec<_>>()), ("ocd!é".to_owned(), 2));
-        assert_eq!(apply("é", &[&edit(1, 1, "x")]), ("é".to_owned(), 0), "inside a letter nothing is put");
+        assert_eq!(apply("abcdé", &edits.iter().collect::<Vec<_>>()), ("ocd!é".to_owned(), vec![&edits[1], &edits[0]]));
+        assert_eq!(apply("é", &[&edit(1, 1, "x")]), ("é".to_owned(), Vec::new()), "inside a letter nothing is put");
     }
 
     #[test]
