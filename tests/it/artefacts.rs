@@ -12,7 +12,7 @@ steps:
   report: { agent: writer, prompt: go, output: { schema: report, file: report.json } }
   log: { run: "seq 1 30000", output: { file: all.txt } }
   each: { for_each: { items: ["a", "b c"], as: it }, run: "echo {{ it | sh }}", output: { file: each.txt } }
-  named: { for_each: { items: ["x", "y"], as: it }, run: "echo {{ it | sh }}", output: { file: "named-{{ it }}.txt" } }
+  named: { for_each: { items: ["x", "src/y"], as: it }, run: "echo {{ it | sh }}", output: { file: "named-{{ it }}.txt" } }
 "#;
 
 const SCRIPT: &str = "conversations: [{ agent: writer, turns: [{ say: '{\"n\": 1}' }] }]";
@@ -27,7 +27,7 @@ fn outputs_are_kept_whole_one_a_node_and_listed() {
     assert_eq!(read("report.json"), "{\n  \"n\": 1\n}\n");
     let log = read("all.txt");
     assert!(log.starts_with("1\n2\n") && log.ends_with("\n30000") && log.lines().count() == 30_000, "{} lines", log.lines().count());
-    assert_eq!((read("each.a.txt"), read("named-x.txt"), read("named-y.txt")), ("a".to_owned(), "x".to_owned(), "y".to_owned()));
+    assert_eq!((read("each.a.txt"), read("named-x.txt"), read("named-src-y.txt")), ("a".to_owned(), "x".to_owned(), "src/y".to_owned()));
     assert_eq!(fs::read_dir(&folder).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("each.")).count(), 2);
     let listed = bench.spinney(&["show", &run, "--artifacts"]).code(0).out;
     assert!(listed.contains("report.json  13 bytes, of report\n") && listed.contains(&folder.join("named-x.txt").display().to_string()), "{listed}");

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::{
     fs, io,
     io::Write as _,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 /// The share of a model's window that a first message may take, in percent.
@@ -22,7 +22,7 @@ const PROMPT_PERCENT: u64 = 40;
 const TOKEN_BYTES: usize = 3;
 /// However small a window is, a prompt of this length is sent.
 const PROMPT_BYTES_MIN: usize = 4096;
-/// The longest name of one file or folder, in bytes.
+/// The longest name of a file, in bytes.
 const NAME_BYTES_MAX: usize = 120;
 
 /// Keeps the output of a node that has succeeded, where its step says so.
@@ -50,12 +50,13 @@ fn text_of(step: &PlannedStep, output: &Value) -> String {
 /// Returns the name of a node's file: an item's own where all items would have the same.
 fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> Result<String, Failure> {
     let wrong = |why: &str| Failure::new(FailureKind::Template, format!("`output.file` is `{rendered}`, which {why}"));
-    let parts: Vec<Component<'_>> = Path::new(rendered).components().collect();
-    if parts.is_empty() || !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(wrong("is no name of a file below the run's `artifacts`"));
+    if rendered.starts_with('/') || rendered.split('/').any(|part| part == "..") {
+        return Err(wrong("is no name of a file: it leads out of the run's artefacts"));
     }
-    if rendered.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.len() > NAME_BYTES_MAX || part.chars().any(char::is_control)) {
-        return Err(wrong("has a part that is empty, hidden or too long"));
+    // Artefacts stand side by side: what a template put in, a path say, makes no folders.
+    let rendered = &*if template.contains("{{") { rendered.replace('/', "-") } else { rendered.to_owned() };
+    if rendered.is_empty() || rendered.contains('/') || rendered.starts_with('.') || rendered.len() > NAME_BYTES_MAX || rendered.chars().any(char::is_control) {
+        return Err(wrong("is no name of a file: it is empty, hidden, too long, or has folders"));
     }
     let own = if step.is_fan() { node.item.as_ref() } else { None };
     if template.contains("{{") || (own.is_none() && node.within.is_empty()) {
@@ -63,15 +64,13 @@ fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> R
     }
     // Rounds of a loop follow each other in one file; items and calls around it have one each.
     let openers = node.within.iter().map(|frame| NodeId { item: frame.item.clone(), ..NodeId::step(&frame.step) }.slug());
-    let (folder, file) = rendered.rsplit_once('/').map_or(("", rendered), |(folder, file)| (folder, file));
     let slug = NodeId { within: Vec::new(), ..node.clone() }.slug();
     let slug = own.map(|_| slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug).to_owned());
     let slug = openers.chain(slug).collect::<Vec<_>>().join(".");
-    let file = match file.rsplit_once('.') {
+    Ok(match rendered.rsplit_once('.') {
         Some((stem, extension)) => format!("{stem}.{slug}.{extension}"),
-        None => format!("{file}.{slug}"),
-    };
-    Ok(if folder.is_empty() { file } else { format!("{folder}/{file}") })
+        None => format!("{rendered}.{slug}"),
+    })
 }
 
 /// Renders an agent's prompt so that it leaves room for its work; the whole of what is cut is written beside the
