@@ -22,6 +22,12 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Writes a time that was waited for as people say it: `1 second`, `0.25 seconds`.
+pub fn seconds(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    if duration == Duration::from_secs(1) { "1 second".to_owned() } else { format!("{seconds} seconds") }
+}
+
 impl Timestamp {
     /// Returns the moment `duration` after this one.
     #[must_use]

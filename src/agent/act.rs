@@ -357,13 +357,8 @@ fn cap(text: String, whole: Option<Vec<u8>>) -> (String, Option<Vec<u8>>) {
     if text.len() <= RESULT_BYTES_MAX {
         return (text, whole);
     }
-    let (mut head, mut tail) = (RESULT_BYTES_MAX * 3 / 4, text.len() - RESULT_BYTES_MAX / 4);
-    while !text.is_char_boundary(head) {
-        head -= 1;
-    }
-    while !text.is_char_boundary(tail) {
-        tail += 1;
-    }
+    let head = text.floor_char_boundary(RESULT_BYTES_MAX * 3 / 4);
+    let tail = text.ceil_char_boundary(text.len() - RESULT_BYTES_MAX / 4);
     let cut = format!("{}\n[… {} bytes not shown …]\n{}", &text[..head], tail - head, &text[tail..]);
     (cut, Some(whole.unwrap_or_else(|| text.into_bytes())))
 }

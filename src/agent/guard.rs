@@ -1,6 +1,7 @@
 //! Limits, asked from beside the loop before each request.
 use super::Trouble;
 use crate::{
+    clock::seconds,
     event::{Failure, FailureKind, Limit},
     journal::{Conversation, Spent},
     message::Reply,
@@ -53,7 +54,7 @@ pub fn out_of_budget(limit: Limit) -> Failure {
 
 /// Says that a session's time is over.
 pub(super) fn out_of_time(time: Duration) -> Failure {
-    reached_limit(Limit::Time, format!("the agent was not done after {} seconds", time.as_secs()))
+    reached_limit(Limit::Time, format!("the agent was not done after {}", seconds(time)))
 }
 
 fn reached_limit(limit: Limit, message: String) -> Failure {

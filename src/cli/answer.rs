@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Inbox, InboxError, Letter, Project, Says, Tokens},
+    engine::{Inbox, InboxError, Letter, Says, Tokens, Unheard, listeners, who_can_be_told},
     event::{Form, NodeId, RunId},
     journal::{self, Lease, Question, RunDir},
     source,
@@ -19,6 +19,8 @@ use std::{collections::BTreeSet, time::Duration};
 /// How often it is looked whether a living process has taken a letter up, and how long apart.
 const LOOKS: usize = 400;
 const LOOK: Duration = Duration::from_millis(50);
+/// Agents that a message lists.
+const NAMED: usize = 8;
 
 pub(super) fn approve(args: &args::Approve, context: &mut Context) -> Result<u8, Failed> {
     to_run(&args.run, args.step.as_deref(), &said(true, args.note.as_ref()), &args.then, context)
@@ -42,12 +44,13 @@ pub(super) fn answer(args: &args::Answer, context: &mut Context) -> Result<u8, F
 pub(super) fn tell(args: &args::Tell, context: &mut Context) -> Result<u8, Failed> {
     let found = load_run(context, &args.run)?;
     let report = Report::of(&found.records);
-    let node = listener(&found, &report, &args.step, context)?;
     if args.text.trim().is_empty() {
-        return Err(Failed::usage(format!("tell `{node}` something: the text is empty")));
+        return Err(Failed::usage(format!("tell `{}` something: the text is empty", line(&args.step, 60))));
     }
-    let letter = Letter { node, by: who(&args.then, context), at: Clock::system().now(), says: Says::Word(args.text.clone()) };
-    send(&found.dir, &found.run, &letter, &args.then, context)
+    let nodes = listening(&found, &report, &args.step, &args.then, context)?;
+    let (by, at) = (who(&args.then, context), Clock::system().now());
+    let letters: Vec<Letter> = nodes.into_iter().map(|node| Letter { node, by: by.clone(), at, says: Says::Word(args.text.clone()) }).collect();
+    send(&found.dir, &found.run, &letters, &args.then, context)
 }
 
 /// What somebody answers.
@@ -65,7 +68,7 @@ fn to_run(run: &str, step: Option<&str>, said: &Said, then: &args::Then, context
     let report = Report::of(&found.records);
     let asked = require_question(&report, &found.run, step)?;
     let letter = letter(&found.run, asked, said, then, context)?;
-    send(&found.dir, &found.run, &letter, then, context)
+    send(&found.dir, &found.run, &[letter], then, context)
 }
 
 fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
@@ -92,7 +95,7 @@ fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) 
     context.settings.directory = checkout;
     let letter = letter(&run, asked, said, then, context)?;
     tokens.spend(token);
-    send(&dir, &run, &letter, then, context)
+    send(&dir, &run, &[letter], then, context)
 }
 
 /// Reads an answer as its question wants it.
@@ -161,77 +164,81 @@ fn waiting(open: &[(&NodeId, &Question)]) -> String {
     said.join(", ")
 }
 
-/// Finds the node of an agent that can still hear a word.
-fn listener(found: &FoundRun, report: &Report, step: &str, context: &Context) -> Result<NodeId, Failed> {
+/// Finds the agents that hear what is said to a step.
+fn listening(found: &FoundRun, report: &Report, step: &str, then: &args::Then, context: &Context) -> Result<Vec<NodeId>, Failed> {
     let failed = |why: &str| Failed::usage(format!("tell `{}` of the run `{}` something: {why}", line(step, 60), found.run));
     if report.outcome.is_some() {
         return Err(failed("the run is over"));
     }
-    if let Some((id, node)) = report.named(step) {
-        return match &node.outcome {
-            Some(_) => Err(failed("it has ended")),
-            None if id.helper.is_some() => Err(failed("it is a helper session").hint(format!("tell its step, `{}`", id.owner()))),
-            None if node.is_agent || node.attempts == 0 => Ok(id.clone()),
-            None => Err(failed("no agent works there")),
+    let Ok(state) = run::state_of(&found.dir, &found.records, &then.how, context) else {
+        // A run that goes on with what it began with can be told something all the same.
+        return match report.named(step) {
+            Some((id, node)) if node.is_agent && node.outcome.is_none() && id.helper.is_none() => Ok(vec![id.clone()]),
+            _ => Err(failed("the workflow has changed since the run began, so that only agents at work can be told")),
         };
-    }
-    // A step that has not begun is known from the workflow alone.
-    let project = Project::open(context.settings.clone())?;
-    let workflow = report.started.as_ref().and_then(|started| project.workflow(&started.file).or_else(|_| project.workflow(&started.workflow)).ok());
-    let ids: Vec<String> = workflow.iter().flat_map(|workflow| &workflow.steps).map(|step| step.id.value.clone()).collect();
-    if ids.iter().any(|id| id == step) {
-        return Ok(NodeId::step(&step.into()));
-    }
-    let hint = match source::nearest(step, ids.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("`spinney show {}` lists its steps; an item is written step/key", found.run),
     };
-    Err(failed("there is no such step").hint(hint))
+    listeners(&state, step).map_err(|why| {
+        let names: Vec<String> = who_can_be_told(&state, NAMED).iter().map(NodeId::to_string).collect();
+        let near = source::nearest(step, names.iter().map(String::as_str));
+        failed(&why.to_string()).hint(match (&why, near) {
+            (Unheard::Unknown, Some(near)) => format!("did you mean `{}`?", plain(near)),
+            (Unheard::Helper(owner), _) => format!("tell its step, `{owner}`"),
+            _ if names.is_empty() => format!("no agent of the run works or will work; `spinney show {}` shows how it stands", found.run),
+            _ => format!("these can be told: {}", plain(&names.join(", "))),
+        })
+    })
 }
 
-/// Writes a letter and sees to it that it is taken up: by the process that has the run, or by this one.
-fn send(dir: &RunDir, run: &RunId, letter: &Letter, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
+/// Writes letters and sees to it that they are taken up: by the process that has the run, or by this one.
+fn send(dir: &RunDir, run: &RunId, letters: &[Letter], then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
     let inbox = Inbox::of(dir.path());
-    let name = inbox.post(letter).map_err(|error| match &error {
-        InboxError::Answered { .. } => Failed::of(&error).hint(format!("`spinney show {run}` shows how it stands")),
-        InboxError::TooLong | InboxError::Io { .. } => Failed::of(&error),
-    })?;
-    let word = if matches!(letter.says, Says::Word(_)) { "told" } else { "answered" };
+    let post = |letter| {
+        inbox.post(letter).map_err(|error| match &error {
+            InboxError::Answered { .. } => Failed::of(&error).hint(format!("`spinney show {run}` shows how it stands")),
+            InboxError::TooLong | InboxError::Io { .. } => Failed::of(&error),
+        })
+    };
+    let posted: Vec<(String, &Letter)> = letters.iter().map(|letter| Ok((post(letter)?, letter))).collect::<Result<_, Failed>>()?;
+    let refusal = || posted.iter().find_map(|(name, letter)| Some(refused(letter, run, &inbox.refusal(name)?)));
+    let said = |so: &str| -> String {
+        letters.iter().map(|letter| format!("{} is {} by {}. {so}\n", plain(&letter.node.to_string()), word(letter), letter.by)).collect()
+    };
     for _ in 0..LOOKS {
-        if !inbox.waits(&name) {
-            return taken(&inbox, &name, letter, run, context);
+        if !posted.iter().any(|(name, _)| inbox.waits(name)) {
+            if let Some(refused) = refusal() {
+                return Err(refused);
+            }
+            let taken: String = letters.iter().map(|letter| format!("{} of run {run} {}.\n", plain(&letter.node.to_string()), follows(letter))).collect();
+            put(context, &taken)?;
+            return Ok(0);
         }
         match Lease::owner(dir.path()).map_err(|error| Failed::of(&error))? {
             Some(_) => std::thread::sleep(LOOK),
             None if then.no_resume => {
-                put(context, &format!("{} is {word} by {}. `spinney resume {run}` goes on with it.\n", letter.node, letter.by))?;
+                put(context, &said(&format!("`spinney resume {run}` goes on with it.")))?;
                 return Ok(0);
             }
             None => {
                 let resume = args::Resume { run: Some(run.0.clone()), accept_changes: then.accept_changes, how: then.how.clone() };
                 let done = run::resume(&resume, context);
-                // Whoever else took the run up a moment before takes the letter up too.
+                // Whoever else took the run up a moment before takes the letters up too.
                 if done.is_err() && !matches!(Lease::owner(dir.path()), Ok(None)) {
                     continue;
                 }
-                return match inbox.refusal(&name) {
-                    Some(why) => Err(refused(letter, run, &why)),
-                    None => done,
-                };
+                return refusal().map_or(done, Err);
             }
         }
     }
-    put(context, &format!("{} is {word} by {}. The process that has the run has not taken that up yet.\n", letter.node, letter.by))?;
+    put(context, &said("The process that has the run has not taken that up yet."))?;
     Ok(0)
 }
 
-fn taken(inbox: &Inbox, name: &str, letter: &Letter, run: &RunId, context: &mut Context) -> Result<u8, Failed> {
-    if let Some(why) = inbox.refusal(name) {
-        return Err(refused(letter, run, &why));
-    }
-    let word = if matches!(letter.says, Says::Word(_)) { "hears that at its next turn" } else { "goes on" };
-    put(context, &format!("{} of run {run} {word}.\n", plain(&letter.node.to_string())))?;
-    Ok(0)
+fn word(letter: &Letter) -> &'static str {
+    if matches!(letter.says, Says::Word(_)) { "told" } else { "answered" }
+}
+
+fn follows(letter: &Letter) -> &'static str {
+    if matches!(letter.says, Says::Word(_)) { "hears that at its next turn" } else { "goes on" }
 }
 
 fn refused(letter: &Letter, run: &RunId, why: &str) -> Failed {

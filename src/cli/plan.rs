@@ -31,7 +31,8 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
     let from = match named {
         _ if args.models.iter().any(|word| !word.contains('=')) => "`--model`".to_owned(),
         Some((_, from)) => from,
-        None => "the key that is set".to_owned(),
+        None if project.endpoints().default_model().is_ok() => "the key that is set".to_owned(),
+        None => "nobody: no key is set, and this stands for the one that will be".to_owned(),
     };
     let preview = project.preview(&plan, &inputs, &project.endpoints(), &from).map_err(SetupError::Inputs)?;
     let text = if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color).preview(&preview) };

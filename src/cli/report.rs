@@ -6,11 +6,12 @@ mod lookup;
 mod session;
 mod words;
 
-use super::screen::Tone;
+use super::screen::{Tone, price};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, StepId},
-    journal::{self, Branch, Conversation, LeaseError, Question, Spent, Workspace},
+    engine::{Inbox, Letter, Says},
+    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, StepId, Success},
+    journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
     message::Reply,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ pub(super) struct Report {
     pub(super) outcome: Option<Outcome>,
     pub(super) orchestrator: Option<NodeId>,
     pub(super) last_words: Option<String>,
+    /// What people have said and nobody has taken up.
+    pub(super) letters: Vec<Letter>,
     nodes: BTreeMap<NodeId, Node>,
     /// In the order in which they are first spoken of.
     order: Vec<NodeId>,
@@ -72,6 +75,8 @@ pub(super) enum Standing {
     Running(Option<u32>),
     /// It waits for a person.
     Parked,
+    /// What it waited for has been answered, and nobody has taken that up.
+    Answered,
     /// Nobody works on it.
     Interrupted,
 }
@@ -86,6 +91,7 @@ impl Standing {
             Standing::Skipped => "skipped",
             Standing::Running(_) => "running",
             Standing::Parked => "parked",
+            Standing::Answered => "answered",
             Standing::Interrupted => "interrupted",
         }
     }
@@ -97,7 +103,7 @@ impl Standing {
             Standing::Failed => Tone::Bad,
             Standing::Skipped => Tone::Dim,
             Standing::Running(_) => Tone::Plain,
-            Standing::Partial | Standing::Parked | Standing::Interrupted => Tone::Warn,
+            Standing::Partial | Standing::Parked | Standing::Answered | Standing::Interrupted => Tone::Warn,
         }
     }
 }
@@ -110,7 +116,21 @@ impl Report {
             report.last = record.at;
             report.fold(record);
         }
+        report.end_endings();
         report
+    }
+
+    /// Adds the letters that nobody has taken up yet.
+    pub(super) fn with_letters(mut self, dir: &RunDir) -> Report {
+        let inbox = Inbox::of(dir.path());
+        self.letters = inbox.waiting().iter().filter_map(|name| inbox.read(name)).collect();
+        self
+    }
+
+    /// Returns who has answered a question by a letter that nobody has taken up yet.
+    pub(super) fn answered_by(&self, id: &NodeId, question: &Question) -> Option<&str> {
+        let answers = |letter: &&Letter| letter.node == *id && matches!(&letter.says, Says::Answer { call, .. } if *call == question.call);
+        self.letters.iter().find(answers).map(|letter| letter.by.as_str())
     }
 
     /// Returns how the run stands, given who has it now.
@@ -122,7 +142,8 @@ impl Report {
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
             (None, Some(LeaseError::Held { pid, .. })) => Standing::Running(Some(*pid)),
             (None, Some(LeaseError::HeldByUnknown { .. } | LeaseError::Io { .. })) => Standing::Running(None),
-            (None, None) if self.nodes.values().any(Node::is_asking) => Standing::Parked,
+            (None, None) if !self.questions().is_empty() => Standing::Parked,
+            (None, None) if self.nodes.values().any(Node::is_asking) => Standing::Answered,
             (None, None) => Standing::Interrupted,
         }
     }
@@ -132,34 +153,53 @@ impl Report {
         self.nodes.iter().find(|(id, _)| id.to_string() == name)
     }
 
-    /// Returns all nodes: the steps in the order in which they were first spoken of, each followed by its helpers and its
-    /// items, the orchestrator last.
+    /// Returns all nodes as a tree: the steps in the order in which they were first spoken of, each followed by its helpers,
+    /// its items and what ran inside of it; the orchestrator last.
     pub(super) fn nodes(&self) -> Vec<(&NodeId, &Node)> {
-        let places: BTreeMap<&StepId, usize> = self.order.iter().enumerate().rev().map(|(at, id)| (&id.step, at)).collect();
-        let owners: BTreeMap<NodeId, usize> = self.order.iter().enumerate().rev().map(|(at, id)| (id.owner(), at)).collect();
-        let mut sorted: Vec<(usize, &NodeId)> = self.order.iter().enumerate().collect();
-        sorted.sort_by_key(|(at, id)| {
-            let watches = self.orchestrator.as_ref().is_some_and(|orchestrator| orchestrator.step == id.step);
-            (watches, places.get(&id.step), id.item.is_some(), owners.get(&id.owner()), id.helper.is_some(), *at)
-        });
-        sorted.into_iter().filter_map(|(_, id)| Some((id, self.nodes.get(id)?))).collect()
+        let mut below: BTreeMap<Option<NodeId>, Vec<&NodeId>> = BTreeMap::new();
+        for id in &self.order {
+            below.entry(self.owner_of(id)).or_default().push(id);
+        }
+        for ids in below.values_mut() {
+            ids.sort_by_key(|id| (self.orchestrator.as_ref().is_some_and(|watcher| watcher.step == id.step && id.within.is_empty()), id.helper.is_none()));
+        }
+        let mut open: Vec<&NodeId> = below.remove(&None).unwrap_or_default().into_iter().rev().collect();
+        let mut nodes = Vec::with_capacity(self.order.len());
+        while let Some(id) = open.pop() {
+            open.extend(below.remove(&Some(id.clone())).unwrap_or_default().into_iter().rev());
+            nodes.extend(self.nodes.get(id).map(|node| (id, node)));
+        }
+        nodes
+    }
+
+    /// Returns how many nodes stand around one.
+    pub(super) fn depth(&self, id: &NodeId) -> usize {
+        std::iter::successors(self.owner_of(id), |id| self.owner_of(id)).count()
+    }
+
+    /// Returns the node that another belongs to, of those that are spoken of.
+    fn owner_of(&self, id: &NodeId) -> Option<NodeId> {
+        let above = |id: &NodeId| match (&id.helper, &id.item) {
+            (Some(_), _) => Some(id.owner()),
+            (None, Some(_)) => Some(id.whole()),
+            (None, None) => id.opener(),
+        };
+        std::iter::successors(above(id), above).find(|id| self.nodes.contains_key(id))
     }
 
     /// Returns the questions that wait for a person, in the order of the nodes.
     pub(super) fn questions(&self) -> Vec<(&NodeId, &Question)> {
-        self.nodes().into_iter().flat_map(|(id, node)| node.questions().map(move |question| (id, question))).filter(|_| self.outcome.is_none()).collect()
+        let all = self.nodes().into_iter().flat_map(|(id, node)| node.questions().map(move |question| (id, question)));
+        all.filter(|(id, question)| self.outcome.is_none() && self.answered_by(id, question).is_none()).collect()
     }
 
-    /// Returns how many steps have ended, and how many are spoken of. The orchestrator is no step.
+    /// Returns how many of the workflow's own steps have ended, and how many are spoken of. The orchestrator, the endings and
+    /// what runs inside of steps are none.
     pub(super) fn steps(&self) -> (usize, usize) {
-        let account = journal::account().step;
-        let steps: BTreeSet<&StepId> = self
-            .order
-            .iter()
-            .map(|id| &id.step)
-            .filter(|step| **step != account)
-            .filter(|step| self.orchestrator.as_ref().is_none_or(|orchestrator| orchestrator.step != **step))
-            .collect();
+        let is_own = |id: &StepId| *id != journal::account().step && ![ON_FAILURE, FINALLY].contains(&id.0.as_str());
+        let is_watcher = |id: &StepId| self.orchestrator.as_ref().is_some_and(|orchestrator| orchestrator.step == *id);
+        let own = self.order.iter().filter(|id| id.within.is_empty()).map(|id| &id.step).filter(|id| is_own(id) && !is_watcher(id));
+        let steps: BTreeSet<&StepId> = own.collect();
         let ended = steps.iter().filter(|step| self.nodes.get(&NodeId::step(step)).is_some_and(|node| node.outcome.is_some())).count();
         (ended, steps.len())
     }
@@ -167,23 +207,16 @@ impl Report {
     /// Returns what so much cost, for a column: `-` where nothing was paid, `?` where no price is known, `>` where some
     /// are not. What a script said costs nothing.
     pub(super) fn price(&self, spent: &Spent) -> String {
-        let scripted = self.started.as_ref().is_some_and(|started| started.script.is_some());
-        if scripted || spent.turns == 0 {
-            return "-".to_owned();
-        }
-        match (spent.unpriced, spent.usd > 0.0) {
-            (false, _) => format!("${:.4}", spent.usd),
-            (true, true) => format!(">${:.4}", spent.usd),
-            (true, false) => "?".to_owned(),
-        }
+        price(spent, self.started.as_ref().is_some_and(|started| started.script.is_some()))
     }
 
-    /// Returns whether some item of the step failed, which then says more than the step's own failure.
-    pub(super) fn has_failed_item(&self, id: &NodeId) -> bool {
-        let failed = |(other, node): (&NodeId, &Node)| {
-            other.step == id.step && other.item.is_some() && node.outcome.as_ref().is_some_and(|outcome| outcome.failure().is_some())
+    /// Returns whether what failed inside of a node says all that its own failure says.
+    pub(super) fn is_said_below(&self, id: &NodeId, failure: &Failure) -> bool {
+        let says = |(other, node): (&NodeId, &Node)| {
+            let Some(inner) = node.outcome.as_ref().and_then(Outcome::failure) else { return false };
+            (id.item.is_none() && other.item.is_some() && other.whole() == *id) || (other.is_inside(id) && failure.message.ends_with(&inner.message))
         };
-        id.item.is_none() && self.nodes.iter().any(failed)
+        self.nodes.iter().any(says)
     }
 
     /// Returns the run's name, as the records give it.
@@ -192,69 +225,57 @@ impl Report {
     }
 
     fn fold(&mut self, record: &Record) {
+        if let Some(node) = record.event.node() {
+            self.touch(node, record).fold(record);
+        }
         match &record.event {
             Event::RunStarted(started) => self.started = Some(started.clone()),
             Event::RunResumed { .. } => self.resumed += 1,
             Event::ItemsAdded { step, items, .. } => {
-                self.touch(step, record.at).began.get_or_insert(record.at);
                 for item in items {
-                    self.touch(&step.with_item(&item.key), record.at);
+                    self.touch(&step.with_item(&item.key), record);
                 }
             }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),
             Event::BranchMade { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: true }),
             Event::RunFinished { outcome } => self.outcome = Some(outcome.clone()),
-            Event::OrchestratorWoken { node, .. } => {
-                self.orchestrator = Some(node.clone());
-                self.touch(node, record.at).fold(record);
+            Event::OrchestratorWoken { node, .. } if node.within.is_empty() => self.orchestrator = Some(node.clone()),
+            Event::OrchestratorRested { node, text, failure: None } if node.within.is_empty() && !text.trim().is_empty() => {
+                self.last_words = Some(text.clone());
             }
-            Event::OrchestratorRested { node, text, failure } => {
-                if failure.is_none() && !text.trim().is_empty() {
-                    self.last_words = Some(text.clone());
-                }
-                self.touch(node, record.at).fold(record);
-            }
-            Event::ModelReplied { node, reply } => {
-                self.spent += spent_by(reply);
-                self.touch(node, record.at).fold(record);
-            }
-            Event::ToolFinished { node, .. } => {
-                self.spent.calls += 1;
-                self.touch(node, record.at).fold(record);
-            }
-            Event::ConditionEvaluated { node, .. }
-            | Event::FrameOpened { node, .. }
-            | Event::StepStarted { node, .. }
-            | Event::WorkspaceMade { node, .. }
-            | Event::AgentBriefed { node, .. }
-            | Event::MessageAdded { node, .. }
-            | Event::ToolStarted { node, .. }
-            | Event::HookRan { node, .. }
-            | Event::Compacted { node, .. }
-            | Event::VerifyRan { node, .. }
-            | Event::WorkCaptured { node, .. }
-            | Event::CacheHit { node, .. }
-            | Event::ArtefactKept { node, .. }
-            | Event::MergeAdvanced { node, .. }
-            | Event::SelectAdvanced { node, .. }
-            | Event::WorkDelivered { node, .. }
-            | Event::QuestionAsked { node, .. }
-            | Event::QuestionAnswered { node, .. }
-            | Event::Told { node, .. }
-            | Event::RetryScheduled { node, .. }
-            | Event::TimerFired { node }
-            | Event::StepFinished { node, .. } => self.touch(node, record.at).fold(record),
+            Event::ModelReplied { reply, .. } => self.spent += spent_by(reply),
+            Event::ToolFinished { .. } => self.spent.calls += 1,
+            // The rest is about one node alone.
+            _ => {}
         }
     }
 
-    fn touch(&mut self, id: &NodeId, at: Timestamp) -> &mut Node {
+    fn touch(&mut self, id: &NodeId, record: &Record) -> &mut Node {
         if !self.nodes.contains_key(id) {
             self.order.push(id.clone());
         }
         let node = self.nodes.entry(id.clone()).or_default();
-        node.last = at;
+        if !is_said(record) {
+            node.last = record.at;
+        }
         node
+    }
+
+    /// An ending of a workflow has no end of its own: it is how its steps ended.
+    fn end_endings(&mut self) {
+        let is_ending = |id: &&NodeId| id.item.is_none() && [ON_FAILURE, FINALLY].contains(&id.step.0.as_str());
+        for id in self.order.iter().filter(is_ending).cloned().collect::<Vec<_>>() {
+            let ends = |(inner, node): (&NodeId, &Node)| {
+                (inner.opener().as_ref() == Some(&id) && inner.item.is_none() && inner.helper.is_none()).then_some(node.outcome.clone())
+            };
+            let steps: Vec<Option<Outcome>> = self.nodes.iter().filter_map(ends).collect();
+            let failed = steps.iter().flatten().find(|outcome| outcome.failure().is_some()).cloned();
+            let done = (steps.iter().all(Option::is_some) && self.outcome.is_some()).then(|| Outcome::Succeeded(Success::default()));
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.outcome = failed.or(done);
+            }
+        }
     }
 }
 
@@ -280,7 +301,7 @@ impl Node {
     }
 
     fn fold(&mut self, record: &Record) {
-        let begins = !matches!(record.event, Event::ConditionEvaluated { .. } | Event::StepFinished { .. });
+        let begins = !matches!(record.event, Event::ConditionEvaluated { .. } | Event::StepFinished { .. }) && !is_said(record);
         if begins && self.began.is_none() {
             self.began = Some(record.at);
         }
@@ -311,28 +332,15 @@ impl Node {
                 self.outcome = Some(outcome.clone());
                 self.retry = None;
             }
-            Event::TimerFired { .. }
-            | Event::WorkDelivered { .. }
-            | Event::ConditionEvaluated { .. }
-            | Event::FrameOpened { .. }
-            | Event::MessageAdded { .. }
-            | Event::ToolStarted { .. }
-            | Event::HookRan { .. }
-            | Event::Compacted { .. }
-            | Event::VerifyRan { .. }
-            | Event::CacheHit { .. }
-            | Event::ArtefactKept { .. }
-            | Event::OrchestratorWoken { .. }
-            | Event::OrchestratorRested { .. }
-            | Event::RunStarted(_)
-            | Event::RunResumed { .. }
-            | Event::ItemsAdded { .. }
-            | Event::LimitReached { .. }
-            | Event::BranchIntended { .. }
-            | Event::BranchMade { .. }
-            | Event::RunFinished { .. } => {}
+            // The rest says nothing that is kept of a node.
+            _ => {}
         }
     }
+}
+
+/// Returns whether a record is only what somebody said to a node: the node did nothing.
+fn is_said(record: &Record) -> bool {
+    matches!(record.event, Event::Told { .. })
 }
 
 fn spent_by(reply: &Reply) -> Spent {

@@ -9,11 +9,11 @@ use super::{
 use crate::{
     clock::Clock,
     engine::{self, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
-    event::{NodeId, Outcome, RunId, because},
+    event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, RunDir, RunState},
-    llm::{Endpoints, HttpModel, Limiter, Recording, RecordingError, Replay, Script, Silent},
-    plan::{AgentSpec, Plan, Work},
+    llm::{Endpoints, HttpModel, Limiter, OTHER, Recording, RecordingError, Replay, Script, Silent},
+    plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
 };
 use serde_json::{Map, Value};
@@ -56,19 +56,8 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     };
     let dir = RunDir::open(&state, &run).map_err(|error| Failed { code: 2, ..Failed::of(&error) }.hint("`spinney runs` lists the runs"))?;
     let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
-    let Some(crate::event::Event::RunStarted(started)) = records.first().map(|record| &record.event) else {
-        return Err(Failed::new(format!("resume `{run}`: its journal is empty")));
-    };
-    let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
-    let models = match script {
-        Some(text) if args.how.script.is_none() && args.how.replay.is_none() => {
-            let text = String::from_utf8_lossy(&text).into_owned();
-            if Replay::is_one(&text) { replayed("that the run began with", text, &args.how)? } else { scripted("the script that the run began with", text)? }
-        }
-        Some(_) | None => models(&args.how, &project, context)?,
-    };
-    let name = if started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file() { &started.file } else { &started.workflow };
-    let plan = compile(&project, name, &models, context)?;
+    let (models, name) = began(&project, &dir, &records, &args.how, context)?;
+    let plan = compile(&project, &name, &models, context)?;
     if models.script.is_none() {
         check_models(&plan, &args.how, &project)?;
     }
@@ -95,6 +84,31 @@ fn say_recorded(recording: Option<&Recording>, context: &mut Context) {
     if let Some(error) = recording.and_then(Recording::error) {
         context.note(&format!("warning: the recording breaks off: {error}\nhint: the run was carried out all the same; do not replay what is there"));
     }
+}
+
+/// Returns the models of a run that has begun, and its workflow by the name that it is found by.
+fn began(project: &Project, dir: &RunDir, records: &[Record], how: &How, context: &Context) -> Result<(Models, String), Failed> {
+    let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else {
+        return Err(Failed::new("resume the run: its journal is empty"));
+    };
+    let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
+    let models = match script {
+        Some(text) if how.script.is_none() && how.replay.is_none() => {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            if Replay::is_one(&text) { replayed("that the run began with", text, how)? } else { scripted("the script that the run began with", text)? }
+        }
+        Some(_) | None => models(how, project, context)?,
+    };
+    let is_here = started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file();
+    Ok((models, if is_here { &started.file } else { &started.workflow }.clone()))
+}
+
+/// Returns the state of a run, where its workflow is still the one that it began with.
+pub(super) fn state_of(dir: &RunDir, records: &[Record], how: &How, context: &Context) -> Result<RunState, Failed> {
+    let project = Project::open(context.settings.clone())?;
+    let (models, name) = began(&project, dir, records, how, context)?;
+    let (plan, _) = project.compile(&project.workflow(&name)?, &models)?;
+    RunState::replay(Arc::new(plan), records).map_err(|error| Failed::of(&error))
 }
 
 /// Opens the repository around the user and says what somebody should look at.
@@ -199,15 +213,21 @@ fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed>
         let errors: Vec<_> = agent.model.choices.iter().filter(|choice| !choice.contains("{{")).map(|choice| endpoints.require(choice).err()).collect();
         if errors.iter().all(Option::is_some) { errors.into_iter().flatten().next() } else { None }
     };
-    match at_work(plan).find_map(cannot) {
+    match at_work(plan).find_map(|agent| Some((agent, cannot(agent)?))) {
         None => Ok(()),
-        Some(error) => {
+        Some((agent, error)) => {
             let failed = Failed::usage(format!("ask a model: {}", error.message));
-            Err(match error.hint {
-                Some(hint) => failed.hint(hint),
-                None => failed,
-            })
+            Err(failed.hint(error.hint.into_iter().chain([other_model(agent)]).collect::<Vec<_>>().join("; or ")))
         }
+    }
+}
+
+/// Says how another model answers an agent: `--model provider/model` alone is for whoever names none.
+fn other_model(agent: &AgentSpec) -> String {
+    match (&agent.model.alias, agent.model.named) {
+        (Some(alias), _) => format!("name another model for `{0}` with `--model {0}=provider/model`", alias.name),
+        (None, NamedBy::Nobody) => OTHER.to_owned(),
+        (None, _) => format!("name another model where `{}` gets this one from: `--model` is for agents that name none, and for aliases", agent.name),
     }
 }
 
@@ -264,7 +284,7 @@ fn newest_open(state: &std::path::Path) -> Result<RunId, Failed> {
     let runs = RunDir::list(state).map_err(|error| Failed::of(&error))?;
     let open = |run: &RunId| {
         let records = RunDir::open(state, run).ok().and_then(|dir| journal::read(dir.path()).ok())?;
-        (!matches!(records.last()?.event, crate::event::Event::RunFinished { .. })).then(|| run.clone())
+        (!matches!(records.last()?.event, Event::RunFinished { .. })).then(|| run.clone())
     };
     runs.iter().find_map(open).ok_or_else(|| Failed::usage("resume a run: none is open").hint("`spinney runs` lists the runs"))
 }
@@ -301,7 +321,7 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     let (out, err) = (&mut context.out, &mut context.err);
     let mut screen = Screen::new(context.color);
     let signal = Cell::new(terminal::Signal::None);
-    let mut observe = |record: &crate::event::Record| {
+    let mut observe = |record: &Record| {
         let line = if json { json_text(record).ok() } else { screen.line(record) };
         // A reader that went away (`| head`), or a full disk, does not end the run.
         if let (None, Some(line)) = (&lost, line) {

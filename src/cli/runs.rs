@@ -46,7 +46,7 @@ fn read(state: &Path, run: RunId) -> Row {
         if records.is_empty() && owner.is_none() {
             return Err("it died before its first record".to_owned());
         }
-        let report = Report::of(&records);
+        let report = Report::of(&records).with_letters(&dir);
         let standing = report.standing(owner.as_ref());
         Ok((report, standing))
     };
@@ -118,6 +118,7 @@ fn cells(row: &Row, report: &Report, standing: Standing) -> Vec<Cell> {
     let branch = report.branch.as_ref().filter(|branch| branch.made).map(|branch| short_name(&branch.name)).unwrap_or_default();
     let state = match standing {
         Standing::Running(Some(pid)) => format!("running ({pid})"),
+        Standing::Answered => "answered, waits for resume".to_owned(),
         other => other.word().to_owned(),
     };
     let state = match report.questions().len() {

@@ -2,9 +2,9 @@
 use super::report::{block, indent, line, plain};
 use crate::{
     engine::Models,
-    event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause},
+    event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause, Success},
     git::short_name,
-    journal::{NodeState, RunState, Spent},
+    journal::{FINALLY, NodeState, ON_FAILURE, RunState, Spent},
     plan::{AgentSpec, Work},
 };
 use serde_json::Value;
@@ -43,6 +43,8 @@ impl Screen {
                 let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
                 Some((step.to_string(), format!("{} {}{by}: {}", items.len(), plural(items.len(), "item"), line(&keys.join(", "), 100)), Tone::Plain))
             }
+            Event::FrameOpened { node, inputs: Some(_), .. } => of(node, "called".to_owned(), Tone::Dim),
+            Event::FrameOpened { node, .. } if [ON_FAILURE, FINALLY].contains(&node.step.0.as_str()) => of(node, "begins".to_owned(), Tone::Dim),
             Event::FrameOpened { node, round, .. } => of(node, format!("round {round}"), Tone::Dim),
             Event::StepStarted { node, attempt } => {
                 of(node, if *attempt > 1 { format!("started, attempt {attempt}") } else { "started".to_owned() }, Tone::Dim)
@@ -163,6 +165,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     if let Some(failure) = outcome.and_then(Outcome::failure) {
         let _ = writeln!(text, "  {}", block(&failure_text(failure)).replace('\n', "\n  ").replace("\n    hint: ", "\n  hint: "));
     }
+    endings(&mut text, state, outcome.and_then(Outcome::failure));
     agents(&mut text, state);
     for step in plan.steps().filter(|step| matches!(step.work, Work::Merge(_))) {
         if let Some(node) = state.node(&NodeId::step(&step.id)) {
@@ -183,12 +186,32 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     text
 }
 
+/// Says what the agents of `on_failure` explain, and why an ending failed where the run's own failure does not say it.
+fn endings(text: &mut String, state: &RunState, said: Option<&Failure>) {
+    for id in [ON_FAILURE, FINALLY] {
+        let Some((within, frame)) = state.inner(&NodeId::step(&id.into())) else { continue };
+        for step in frame.plan.steps() {
+            let node = NodeId::inside(&within, &step.id);
+            match state.outcome(&node) {
+                Some(Outcome::Succeeded(Success { output: Value::String(words), .. })) if id == ON_FAILURE && !words.trim().is_empty() => {
+                    let _ = write!(text, "\n{node} says\n{}", indent(block(words).trim(), 2));
+                }
+                Some(Outcome::Failed(failure)) if said.is_none_or(|said| !said.message.ends_with(&failure.message)) => {
+                    let _ = write!(text, "\n{node} failed\n{}", indent(&block(&failure_text(failure)), 2));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 fn agents(text: &mut String, state: &RunState) {
     let rows: Vec<(&NodeId, &NodeState, Spent)> =
         state.nodes().into_iter().filter(|(_, node)| node.conversation.brief().is_some()).map(|(id, node)| (id, node, *node.conversation.spent())).collect();
     if rows.is_empty() {
         return;
     }
+    let scripted = state.started().is_some_and(|started| started.script.is_some());
     let width = rows.iter().map(|(id, ..)| narrow(&id.to_string()).chars().count()).max().unwrap_or(0).max(8);
     let _ = writeln!(text, "\nAgents{:w$}  agent         turns  tool calls    tokens  cost", "", w = width.saturating_sub(4));
     for (id, node, spent) in rows {
@@ -200,11 +223,12 @@ fn agents(text: &mut String, state: &RunState) {
             spent.turns,
             spent.calls,
             thousands(spent.usage.total()),
-            cost(&spent)
+            price(&spent, scripted)
         );
     }
     let all = state.spent();
-    let _ = writeln!(text, "  {:width$}  {:<12}  {:>5}  {:>10}  {:>8}  {}", "in all", "", all.turns, all.calls, thousands(all.usage.total()), cost(all));
+    let _ =
+        writeln!(text, "  {:width$}  {:<12}  {:>5}  {:>10}  {:>8}  {}", "in all", "", all.turns, all.calls, thousands(all.usage.total()), price(all, scripted));
 }
 
 /// Shows what the run results in: texts as they stand, everything else as JSON on one line.
@@ -288,13 +312,14 @@ pub(super) fn skip_word(cause: &SkipCause) -> String {
     }
 }
 
-pub(super) fn cost(spent: &Spent) -> String {
+/// Writes what so much cost: `-` where nothing was paid, `?` where no price is known, `>` where some are not. What a script
+/// said costs nothing.
+pub(super) fn price(spent: &Spent, scripted: bool) -> String {
     match (spent.unpriced, spent.usd > 0.0) {
-        (false, false) if spent.turns > 0 => "$0".to_owned(),
-        (false, true) => format!("${:.4}", spent.usd),
-        (true, true) => format!("over ${:.4}, some prices unknown", spent.usd),
-        (true, false) => "price unknown".to_owned(),
-        (false, _) => "-".to_owned(),
+        _ if scripted || spent.turns == 0 => "-".to_owned(),
+        (false, _) => format!("${:.4}", spent.usd),
+        (true, true) => format!(">${:.4}", spent.usd),
+        (true, false) => "?".to_owned(),
     }
 }
 

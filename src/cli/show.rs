@@ -8,9 +8,10 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
+    engine::Says,
     event::{Event, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
-    journal::{Lease, Spent},
+    journal::{FINALLY, Lease, ON_FAILURE, Spent},
     source,
 };
 use serde_json::Value;
@@ -18,12 +19,14 @@ use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 /// Characters of an input's value.
 const VALUE: usize = 70;
+/// Characters of a node's name.
+const NAME: usize = 72;
 /// Paths and names in one line.
 const LISTED: usize = 8;
 
 pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed> {
     let FoundRun { run, dir, records, .. } = load_run(context, &args.run)?;
-    let report = Report::of(&records);
+    let report = Report::of(&records).with_letters(&dir);
     let node = args.step.as_deref().map(|step| require_node(&report, &run.0, step)).transpose()?;
     let text = if args.artifacts {
         artefacts(&records, dir.path(), node.map(|(id, _)| id))
@@ -74,11 +77,12 @@ pub(super) fn require_node<'r>(report: &'r Report, run: &str, name: &str) -> Res
 fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {
     let mut text = head(report, standing, color);
     if let Some(failure) = report.outcome.as_ref().and_then(Outcome::failure) {
-        let _ = writeln!(text, "\n  {}", paint(color, Tone::Bad, &line(&failure_text(failure), WIDTH - 2)));
+        let _ = write!(text, "\n{}", indent(&ending(&failure_text(failure)), 2));
     }
     text.push_str(&nodes(report, color));
     text.push_str(&reasons(report, color));
     text.push_str(&how_to_answer(report, &report.run()));
+    text.push_str(&letters(report));
     text.push_str(&merges(report, color));
     text.push_str(&choices(report, color));
     text.push_str(&worktrees(report, is_there, color));
@@ -91,6 +95,7 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
 fn head(report: &Report, standing: Standing, color: bool) -> String {
     let state = match standing {
         Standing::Running(Some(pid)) => format!("running, process {pid}"),
+        Standing::Answered => format!("answered, waits for `spinney resume {}`", line(&report.run(), 100)),
         other => other.word().to_owned(),
     };
     let mut text = format!("Run {}: {}\n", line(&report.run(), 100), paint(color, standing.tone(), &state));
@@ -140,14 +145,15 @@ fn inputs(started: &RunStarted) -> Vec<String> {
 }
 
 fn nodes(report: &Report, color: bool) -> String {
-    let mut table = Table::new(&[2, 3, 4, 5, 6, 7], 0);
+    // A name is shown whole, so that it can be copied.
+    let mut table = Table::new(&[2, 3, 4, 5, 6, 7], usize::MAX);
     table.row(["STEP", "OUTCOME", "TRIES", "TIME", "TURNS", "CALLS", "TOKENS", "COST", "COMMIT"].map(|title| Cell::new(title, Tone::Dim)).to_vec());
     for (id, node) in report.nodes() {
-        let (word, tone) = state(id, node);
+        let (word, tone) = state(report, id, node);
         let spoke = node.spent.turns > 0;
         let number = |number: u32| if spoke { number.to_string() } else { String::new() };
         table.row(vec![
-            Cell::new(shown_name(id), if id.helper.is_some() { Tone::Dim } else { Tone::Name }),
+            Cell::new(format!("{}{}", "  ".repeat(report.depth(id)), line(&id.to_string(), NAME)), if id.helper.is_some() { Tone::Dim } else { Tone::Name }),
             Cell::new(word, tone),
             Cell::plain(if node.attempts == 0 { String::new() } else { node.attempts.to_string() }),
             Cell::plain(node.took().map(duration).unwrap_or_default()),
@@ -161,26 +167,17 @@ fn nodes(report: &Report, color: bool) -> String {
     format!("\n{}", table.render(color, 0, WIDTH))
 }
 
-/// Returns a node's name below that of the node it belongs to.
-fn shown_name(id: &NodeId) -> String {
-    match (&id.item, &id.helper) {
-        (None, None) => id.step.to_string(),
-        (Some(item), None) => format!("  {}/{item}", id.step),
-        (None, Some(helper)) => format!("  :{helper}"),
-        (Some(_), Some(helper)) => format!("    :{helper}"),
-    }
-}
-
 /// Returns the word for how a node stands.
-fn state(id: &NodeId, node: &Node) -> (&'static str, Tone) {
+fn state(report: &Report, id: &NodeId, node: &Node) -> (&'static str, Tone) {
     match &node.outcome {
         Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
         Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
         Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
-        None if node.questions().next().is_some() => ("asks", Tone::Warn),
+        None if node.questions().any(|question| report.answered_by(id, question).is_none()) => ("asks", Tone::Warn),
+        None if node.questions().next().is_some() => ("answered", Tone::Warn),
         None if node.retry.is_some() => ("waits to retry", Tone::Warn),
-        None if id.helper.is_some() || node.began.is_none() => ("", Tone::Plain),
-        None if node.attempts == 0 => ("", Tone::Plain),
+        None if [ON_FAILURE, FINALLY].contains(&id.step.0.as_str()) => ("begun", Tone::Warn),
+        None if id.helper.is_some() || node.began.is_none() || node.attempts == 0 => ("", Tone::Plain),
         None => ("begun", Tone::Warn),
     }
 }
@@ -191,8 +188,8 @@ fn reasons(report: &Report, color: bool) -> String {
     for (id, node) in report.nodes() {
         let name = paint(color, Tone::Name, &line(&id.to_string(), 60));
         match &node.outcome {
-            // Why each item failed is said below.
-            Some(Outcome::Failed(_)) if report.has_failed_item(id) => {}
+            // Why what is inside of it failed is said below.
+            Some(Outcome::Failed(failure)) if report.is_said_below(id, failure) => {}
             Some(Outcome::Failed(failure)) => {
                 let _ = write!(text, "\n{name} failed\n{}", indent(&ending(&failure_text(failure)), 2));
             }
@@ -201,7 +198,7 @@ fn reasons(report: &Report, color: bool) -> String {
             }
             Some(Outcome::Succeeded(_)) => {}
             None => {
-                for question in node.questions() {
+                for question in node.questions().filter(|question| report.answered_by(id, question).is_none()) {
                     let _ = write!(text, "\n{name} asks\n{}", indent(block(&question.text).trim_end(), 2));
                     if !question.form.choices.is_empty() {
                         let _ = writeln!(text, "  one of: {}", line(&question.form.choices.join(", "), 200));
@@ -236,6 +233,25 @@ pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
         if let Some(deadline) = question.form.deadline {
             let _ = writeln!(text, "    before {}; then it counts as {}", deadline.at, if deadline.allows { "approved" } else { "rejected" });
         }
+    }
+    text
+}
+
+/// Says what people have said and nobody has taken up.
+fn letters(report: &Report) -> String {
+    if report.letters.is_empty() || report.outcome.is_some() {
+        return String::new();
+    }
+    let mut text = "\nSaid, and waits for `spinney resume`\n".to_owned();
+    for letter in &report.letters {
+        let said = match &letter.says {
+            Says::Answer { allowed, note, .. } => {
+                let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+                format!("answered by {}, {}{note}", letter.by, if *allowed { "yes" } else { "no" })
+            }
+            Says::Word(word) => format!("told by {}: {word}", letter.by),
+        };
+        let _ = writeln!(text, "  {}", line(&format!("{} {said}", letter.node), WIDTH - 2));
     }
     text
 }

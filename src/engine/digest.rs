@@ -93,9 +93,6 @@ fn overview(text: &mut String, state: &RunState, orchestrator: &NodeId) {
 }
 
 fn shorten(text: &str) -> String {
-    let mut end = text.len().min(OUTPUT_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(OUTPUT_BYTES);
     if end < text.len() { format!("{} [… {} bytes more]", &text[..end], text.len() - end) } else { text.to_owned() }
 }

@@ -6,14 +6,14 @@
 use super::{
     carry,
     inbox::{Letter, Says},
+    listeners::hears,
     steps::Services,
 };
 use crate::{
     agent::Words,
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, seconds},
     event::{Event, Form, Limit, NodeId, Record},
     journal::{Answered, Question, RunState, account},
-    plan::{PlannedStep, Work},
     tasks::Tasks,
     trace,
 };
@@ -74,8 +74,8 @@ impl People {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if let Some(services) = services {
-            for (node, said) in state.nodes() {
-                said.words.iter().for_each(|word| services.words.add(node, &word.text));
+            for (node, word) in state.words().iter().flat_map(|(node, said)| said.iter().map(move |word| (node, word))) {
+                services.words.add(node, &word.text);
             }
         }
         People {
@@ -244,10 +244,10 @@ pub(super) fn more(state: &RunState, limit: Limit) -> Option<Event> {
     }
     let (limits, spent) = (state.plan().limits, state.spent());
     let (used, most) = match limit {
-        Limit::Turns => (format!("{} turns", spent.turns), limits.turns.to_string()),
+        Limit::Turns => (format!("{} {}", spent.turns, if spent.turns == 1 { "turn" } else { "turns" }), limits.turns.to_string()),
         Limit::Tokens => (format!("{} tokens", spent.usage.total()), limits.tokens.to_string()),
         Limit::Money => (format!("${:.2}", spent.usd), format!("${:.2}", limits.usd.unwrap_or_default())),
-        Limit::Time => ("its time".to_owned(), format!("{} seconds", limits.time.as_secs())),
+        Limit::Time => ("its time".to_owned(), seconds(limits.time)),
         Limit::Repeats => return None,
     };
     let question = format!("the run's budget is used up ({used} so far): may it use as much again, {most} more?");
@@ -282,20 +282,12 @@ fn examine(state: &RunState, name: &str, letter: &Letter) -> Result<Option<Event
         }
         Says::Word(text) => {
             let told = Event::Told { node: node.clone(), text: text.clone(), by: by.clone(), letter: name.to_owned() };
-            match state.node(node) {
-                Some(there) if there.words.iter().any(|word| word.letter == name) => Ok(None),
-                Some(_) if !has_agent(state, node) => Err(format!("no agent works in `{node}`")),
-                Some(_) if state.check(state.next_seq(), &told).is_ok() => Ok(Some(told)),
-                Some(_) => Err(format!("`{node}` has ended")),
-                None => Err(format!("there is no `{node}`, or not yet")),
+            if state.words().get(node).is_some_and(|said| said.iter().any(|word| word.letter == name)) {
+                return Ok(None);
             }
+            hears(state, node).map_err(|why| why.to_string()).map(|()| Some(told))
         }
     }
-}
-
-fn has_agent(state: &RunState, node: &NodeId) -> bool {
-    let works = |step: &PlannedStep| matches!(step.work, Work::Agent { .. });
-    state.step(node).is_some_and(works) || state.is_orchestrator(node)
 }
 
 /// The words for all agents of a run, as far as they are recorded.

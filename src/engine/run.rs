@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::out_of_budget,
-    clock::Timestamp,
+    clock::{Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, JournalError, Recorder, Report, Store, account},
     plan::Plan,
@@ -534,7 +534,7 @@ impl<S: Store> Engine<'_, S> {
         self.append(due)?;
         for node in late {
             let time = self.journal.state().step(&node).map_or(Duration::ZERO, |step| step.timeout);
-            self.halt(&node, Failure::new(FailureKind::Timeout, format!("it was not done after {} seconds", time.as_secs())).into())?;
+            self.halt(&node, Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(time))).into())?;
         }
         Ok(())
     }

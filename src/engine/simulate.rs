@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::{Purse as _, Trouble, out_of_budget},
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, Nowhere, RunState},
     message::{Reply, Usage},
@@ -269,7 +269,7 @@ impl Stage {
         }
         let (takes, too_long) = stub::takes(&said, step);
         let end = if too_long {
-            Failure::new(FailureKind::Timeout, format!("it was not done after {} seconds", takes.as_secs())).hint("raise the step's `timeout`").into()
+            Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(takes))).hint("raise the step's `timeout`").into()
         } else {
             stub::give(job, step, &said, &self.sources(job, step)).map_or_else(Outcome::Failed, Outcome::Succeeded)
         };

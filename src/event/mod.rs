@@ -525,6 +525,15 @@ pub enum MergeProgress {
     },
 }
 
+impl std::fmt::Display for Event {
+    /// Writes its kind in the journal's word, and its node: ``step_started of `build` ``.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        f.write_str(value.as_object().and_then(|event| event.keys().next()).map_or("an event", String::as_str))?;
+        self.node().map_or(Ok(()), |node| write!(f, " of `{node}`"))
+    }
+}
+
 impl Event {
     /// Returns the node this event is about, where it is about one.
     pub fn node(&self) -> Option<&NodeId> {
@@ -571,33 +580,8 @@ impl Event {
         match self {
             Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::Told { .. } | Event::RunFinished { .. } => true,
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
-            Event::RunResumed { .. }
-            | Event::ConditionEvaluated { .. }
-            | Event::FrameOpened { .. }
-            | Event::ItemsAdded { .. }
-            | Event::StepStarted { .. }
-            | Event::WorkspaceMade { .. }
-            | Event::AgentBriefed { .. }
-            | Event::MessageAdded { .. }
-            | Event::ModelReplied { .. }
-            | Event::ToolFinished { .. }
-            | Event::HookRan { .. }
-            | Event::Compacted { .. }
-            | Event::VerifyRan { .. }
-            | Event::WorkCaptured { .. }
-            | Event::CacheHit { .. }
-            | Event::ArtefactKept { .. }
-            | Event::MergeAdvanced { .. }
-            | Event::SelectAdvanced { .. }
-            | Event::WorkDelivered { .. }
-            | Event::QuestionAsked { .. }
-            | Event::RetryScheduled { .. }
-            | Event::TimerFired { .. }
-            | Event::OrchestratorWoken { .. }
-            | Event::OrchestratorRested { .. }
-            | Event::LimitReached { .. }
-            | Event::StepFinished { .. }
-            | Event::BranchMade { .. } => false,
+            // What follows the rest is seen inside of the run alone.
+            _ => false,
         }
     }
 }

@@ -45,7 +45,7 @@ impl RunState {
             Event::SelectAdvanced { node, progress } => self.node_mut(node).selected.push(progress.clone()),
             Event::WorkDelivered { node, delivery } => self.node_mut(node).delivered = Some(delivery.clone()),
             Event::QuestionAsked { node, .. } | Event::QuestionAnswered { node, .. } | Event::HookRan { node, .. } => self.questioned(node, event),
-            Event::Told { node, text, letter, .. } => self.node_mut(node).words.push(Word { text: text.clone(), letter: letter.clone() }),
+            Event::Told { node, text, letter, .. } => self.words.entry(node.clone()).or_default().push(Word { text: text.clone(), letter: letter.clone() }),
             Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
@@ -251,7 +251,6 @@ impl RunState {
             unmet: before.unmet,
             spent: before.spent,
             handed_over: before.handed_over,
-            words: before.words,
             ..NodeState::default()
         };
     }

@@ -26,7 +26,8 @@ impl RunState {
             | Event::QuestionAsked { node, .. } => no(self.is_active(node), "the node is not running"),
             Event::QuestionAnswered { node, call, .. } => no(self.open_question(node, call).is_some(), "no such question is open"),
             Event::Told { node, letter, .. } => no(
-                self.nodes.get(node).is_some_and(|state| state.phase != Phase::Ended && state.words.iter().all(|word| word.letter != *letter)),
+                (self.ahead(node).is_some() || self.is_orchestrator(node))
+                    && self.words.get(node).is_none_or(|said| said.iter().all(|word| word.letter != *letter)),
                 "the node has ended, or it has this word already",
             ),
             Event::SelectAdvanced { node, progress } => {

@@ -3,6 +3,7 @@
 //! An event is checked, folded and stored before anybody acts on it; where it cannot be stored the run stops. [`RunState`] is the only account of a run: live run,
 //! resume, screens and tests all get it from the same `apply`, which refuses what cannot have happened. The journal never
 //! decides anything.
+mod ahead;
 mod blobs;
 mod conversation;
 mod fold;

@@ -30,6 +30,7 @@ pub struct RunState {
     pub(super) frames: HashMap<Vec<Frame>, FrameState>,
     pub(super) watched: BTreeSet<Vec<Frame>>,
     pub(super) nodes: HashMap<NodeId, NodeState>,
+    pub(super) words: BTreeMap<NodeId, Vec<Word>>,
     pub(super) fans: HashMap<NodeId, Fan>,
     pub(super) helpers: HashMap<NodeId, BTreeSet<String>>,
     pub(super) todo: BTreeMap<NodeId, Todo>,
@@ -93,8 +94,6 @@ pub struct NodeState {
     pub captured: Option<(CommitId, Vec<String>)>,
     /// What its merge did so far.
     pub merged: Vec<MergeProgress>,
-    /// What people have said to its agent, the earliest first.
-    pub words: Vec<Word>,
     /// What its choice did so far.
     pub selected: Vec<SelectProgress>,
     /// What became of its work, where it is a sub-agent's session.
@@ -196,7 +195,7 @@ pub struct IllegalEvent {
     pub seq: u64,
     /// What is wrong.
     pub why: &'static str,
-    /// The event, shortened.
+    /// Which event, and of which node.
     pub event: String,
 }
 
@@ -218,6 +217,7 @@ impl RunState {
             frames: HashMap::new(),
             watched: BTreeSet::new(),
             nodes: HashMap::with_capacity(plan.order().len()),
+            words: BTreeMap::new(),
             fans: HashMap::new(),
             helpers: HashMap::new(),
             todo: BTreeMap::new(),
@@ -254,7 +254,7 @@ impl RunState {
     /// # Errors
     /// `IllegalEvent` where it may not.
     pub fn check(&self, seq: u64, event: &Event) -> Result<(), IllegalEvent> {
-        let refused = |why| Err(IllegalEvent { seq, why, event: format!("{event:?}").chars().take(300).collect() });
+        let refused = |why| Err(IllegalEvent { seq, why, event: event.to_string() });
         if seq != self.next_seq {
             return refused("its number is out of order");
         }
@@ -304,6 +304,11 @@ impl RunState {
     /// Returns all nodes, sorted.
     pub fn nodes(&self) -> BTreeMap<&NodeId, &NodeState> {
         self.nodes.iter().collect()
+    }
+
+    /// Returns what people have said to agents, the earliest first; a node may have words before it is there.
+    pub fn words(&self) -> &BTreeMap<NodeId, Vec<Word>> {
+        &self.words
     }
 
     /// Returns how a node ended.
@@ -480,11 +485,6 @@ impl RunState {
 
     /// Returns the plan of the steps inside a node.
     pub(super) fn inner_plan(&self, node: &NodeId) -> Option<Arc<Plan>> {
-        let plan = &self.frames.get(node.within.as_slice())?.plan;
-        match node.step.0.as_str() {
-            ON_FAILURE => plan.on_failure.clone(),
-            FINALLY => plan.finally.clone(),
-            _ => plan.step(&node.step)?.inner().cloned(),
-        }
+        super::ahead::inside(&self.frames.get(node.within.as_slice())?.plan, &node.step).cloned()
     }
 }

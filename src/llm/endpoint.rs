@@ -218,7 +218,7 @@ impl Endpoints {
             return Err(ModelError::new(ModelErrorKind::UnknownModel, format!("{model}: there is no provider `{name}`")).hint(known()));
         };
         match &endpoint.missing_key {
-            Some(variable) => Err(ModelError::new(ModelErrorKind::Unauthorized, format!("{model}: no key, `{variable}` is not set")).hint(CHOICES)),
+            Some(variable) => Err(ModelError::new(ModelErrorKind::Unauthorized, format!("{model}: no key, `{variable}` is not set")).hint(KEYS)),
             None => Ok((endpoint, id)),
         }
     }
@@ -238,14 +238,16 @@ impl Endpoints {
         } else if has_key("gemini") && own("gemini", GEMINI_URL) {
             Ok("gemini/gemini-3.7-flash")
         } else {
-            Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(CHOICES))
+            Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(format!("{KEYS}; or {OTHER}")))
         }
     }
 }
 
-const CHOICES: &str = "set `ANTHROPIC_API_KEY`; or `OPENAI_API_KEY`, with `OPENAI_BASE_URL` for any compatible endpoint (Ollama, llama.cpp, vLLM); \
-                       or `GEMINI_API_KEY`; \
-                       or name another model with `--model provider/model`, `ollama/…` and `local/…` need no key";
+/// Which keys there are.
+const KEYS: &str = "set `ANTHROPIC_API_KEY`; or `OPENAI_API_KEY`, with `OPENAI_BASE_URL` for any compatible endpoint (Ollama, llama.cpp, vLLM); \
+                    or `GEMINI_API_KEY`";
+/// How another model is named where the workflow names none.
+pub const OTHER: &str = "name another model with `--model provider/model`; `ollama/…` and `local/…` need no key";
 
 /// Makes a base URL of `OLLAMA_HOST`, which may lack the scheme or the port, and may be an address to listen on.
 fn ollama_url(host: &str) -> String {
@@ -279,10 +281,11 @@ mod tests {
         for error in [endpoints.default_model().unwrap_err(), endpoints.require("anthropic/claude-opus-5-5").unwrap_err()] {
             assert_eq!(error.kind, ModelErrorKind::Unauthorized);
             let hint = error.hint.unwrap();
-            for word in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "Ollama", "llama.cpp", "vLLM", "--model"] {
+            for word in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "Ollama", "llama.cpp", "vLLM"] {
                 assert!(hint.contains(word), "{hint}");
             }
         }
+        assert!(endpoints.default_model().unwrap_err().hint.unwrap().contains("--model"));
     }
 
     #[test]

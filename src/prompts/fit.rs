@@ -77,7 +77,7 @@ fn middle_cut(fitted: Fitted, room: usize, reference: &dyn Fn(&str) -> String) -
         return Fitted { text, cut };
     }
     let kept = room.saturating_sub(NOTE);
-    let (head, tail) = (floor(&text, kept * 3 / 4), ceil(&text, text.len() - kept / 4));
+    let (head, tail) = (text.floor_char_boundary(kept * 3 / 4), text.ceil_char_boundary(text.len() - kept / 4));
     let short = format!("{}\n[… {} bytes of this prompt are not shown; the whole: {}]\n{}", &text[..head], tail - head, reference("prompt"), &text[tail..]);
     cut.push(Whole { name: "prompt".to_owned(), content: text });
     Fitted { text: short, cut }
@@ -144,7 +144,7 @@ fn text_of(value: &Value) -> String {
 /// its room, and what a short one does not need is there for those after it.
 fn shortened(value: &Value, room: usize, note: &str) -> Value {
     match value {
-        Value::String(text) => Value::String(format!("{}\n{note}", &text[..floor(text, room)])),
+        Value::String(text) => Value::String(format!("{}\n{note}", &text[..text.floor_char_boundary(room)])),
         Value::Array(values) => {
             let mut left = room;
             let mut kept: Vec<Value> = Vec::new();
@@ -175,22 +175,6 @@ fn shortened(value: &Value, room: usize, note: &str) -> Value {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
-}
-
-fn floor(text: &str, mut at: usize) -> usize {
-    at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-fn ceil(text: &str, mut at: usize) -> usize {
-    at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at += 1;
-    }
-    at
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(super) fn cap(text: String, max: usize, rest: &str) -> String {
 
 /// Returns the end of the last whole line before `at`, or of the last whole character where lines are long.
 fn boundary_before(text: &str, at: usize) -> usize {
-    let at = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let at = text.floor_char_boundary(at);
     match text[..at].rfind('\n') {
         Some(line) if at - line < 1_000 => line + 1,
         _ => at,
@@ -72,7 +72,7 @@ fn boundary_before(text: &str, at: usize) -> usize {
 }
 
 fn boundary_after(text: &str, at: usize) -> usize {
-    let at = (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let at = text.ceil_char_boundary(at);
     match text[at..].find('\n') {
         Some(line) if line < 1_000 => at + line + 1,
         _ => at,

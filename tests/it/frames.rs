@@ -169,7 +169,7 @@ steps:
 "#;
     let (outcome, records) = run(outer);
     assert!(outcome.failure().is_some());
-    assert_eq!(failure(&records, "again"), "it was not done after 1 seconds");
+    assert_eq!(failure(&records, "again"), "it was not done after 1 second");
     assert_eq!(begun(&records), ["again", "again#1.hang", "again", "again@2#1.hang"]);
     let ended_inside = |record: &Record| matches!(&record.event, Event::StepFinished { node, .. } if !node.within.is_empty());
     assert!(!records.iter().any(ended_inside), "what was stopped inside has no end of its own");

@@ -375,7 +375,7 @@ fn a_run_asks_whether_it_may_spend_as_much_again() {
     let (said, _) = bench.run("dear", SPENDS, &[]);
     let said = said.code(3);
     let run = bench.newest();
-    assert!(said.out.contains("1 turns so far") && said.out.contains(&format!("spinney approve {run}")), "{}", said.out);
+    assert!(said.out.contains("1 turn so far") && said.out.contains(&format!("spinney approve {run}")), "{}", said.out);
     bench.spinney(&["resume", &run.0]).code(3);
     bench.spinney(&["approve", &run.0]).code(3);
     bench.spinney(&["approve", &run.0]).code(0);

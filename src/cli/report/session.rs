@@ -15,8 +15,10 @@ pub(in crate::cli) enum Entry<'a> {
     Condition {
         holds: bool,
     },
+    /// An iteration of a loop, or a call of another workflow, which has inputs.
     Round {
         round: u32,
+        called: bool,
         base: &'a CommitId,
     },
     Workspace {
@@ -170,7 +172,7 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
     Some(match event {
         Event::StepStarted { attempt, .. } => Entry::Began { attempt: *attempt },
         Event::ConditionEvaluated { holds, .. } => Entry::Condition { holds: *holds },
-        Event::FrameOpened { round, base, .. } => Entry::Round { round: *round, base },
+        Event::FrameOpened { round, base, inputs, .. } => Entry::Round { round: *round, called: inputs.is_some(), base },
         Event::WorkspaceMade { base, isolation, path, .. } => Entry::Workspace { base, isolation, path },
         Event::AgentBriefed { brief, .. } => Entry::Briefed {
             agent: &brief.agent,
@@ -193,22 +195,9 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::OrchestratorWoken { reasons, .. } => Entry::Woken { reasons },
         Event::OrchestratorRested { text, failure, .. } => Entry::Rested { text, failure: failure.as_ref() },
         Event::StepFinished { outcome, .. } => Entry::Ended(outcome),
-        // The first four are put to their turn; a timer says nothing that the attempt after it does not; the rest is not
-        // about a node.
-        // A word is shown where the agent hears it.
-        Event::Told { .. }
-        | Event::ModelReplied { .. }
-        | Event::ToolStarted { .. }
-        | Event::ToolFinished { .. }
-        | Event::HookRan { .. }
-        | Event::TimerFired { .. }
-        | Event::RunStarted(_)
-        | Event::RunResumed { .. }
-        | Event::ItemsAdded { .. }
-        | Event::LimitReached { .. }
-        | Event::BranchIntended { .. }
-        | Event::BranchMade { .. }
-        | Event::RunFinished { .. } => return None,
+        // A word is shown where the agent hears it, calls are put to their turn, a timer says nothing that the attempt after it
+        // does not, and the rest is not about a node.
+        _ => return None,
     })
 }
 

@@ -23,7 +23,7 @@ const TAIL_LINES: usize = 6;
 pub(super) fn screen(records: &[Record], report: &Report, (id, node): (&NodeId, &Node), color: bool) -> String {
     let entries = entries(records, id);
     let mut screen = Screen { color, text: String::new(), place: String::new(), said: String::new() };
-    screen.head(id, node, &super::cost(report, &node.spent));
+    screen.head(id, node, report);
     screen.items(id, report);
     for entry in &entries {
         screen.entry(entry);
@@ -42,8 +42,8 @@ struct Screen {
 }
 
 impl Screen {
-    fn head(&mut self, id: &NodeId, node: &Node, cost: &str) {
-        let (word, tone) = super::state(id, node);
+    fn head(&mut self, id: &NodeId, node: &Node, report: &Report) {
+        let (word, tone) = super::state(report, id, node);
         let word = if word.is_empty() { String::new() } else { format!(": {}", paint(self.color, tone, word)) };
         let _ = writeln!(self.text, "{}{word}", paint(self.color, Tone::Name, &line(&id.to_string(), 100)));
         let mut used = Vec::new();
@@ -58,7 +58,7 @@ impl Screen {
                 plural(turns, "turn"),
                 plural(calls, "tool call"),
                 thousands(node.spent.usage.total()),
-                cost
+                super::cost(report, &node.spent)
             ));
         }
         if !used.is_empty() {
@@ -66,14 +66,15 @@ impl Screen {
         }
     }
 
-    /// Says how the items of a step stand, each of which has a screen of its own.
+    /// Says how the items of a step and the steps inside of it stand, each of which has a screen of its own.
     fn items(&mut self, id: &NodeId, report: &Report) {
         let nodes = report.nodes();
-        let items: Vec<_> = nodes.iter().filter(|(of, _)| id.item.is_none() && of.step == id.step && of.item.is_some() && of.helper.is_none()).collect();
+        let items: Vec<_> =
+            nodes.iter().filter(|(of, _)| of.owner() == **of && (of.is_inside(id) || (id.item.is_none() && of.item.is_some() && of.whole() == *id))).collect();
         let width = items.iter().map(|(of, _)| line(&of.to_string(), 60).chars().count()).max().unwrap_or(0);
         for (at, (of, item)) in items.into_iter().enumerate() {
             let before = if at == 0 { "\n" } else { "" };
-            let (word, tone) = super::state(of, item);
+            let (word, tone) = super::state(report, of, item);
             let name = paint(self.color, Tone::Name, &format!("{:<width$}", line(&of.to_string(), 60)));
             let _ = writeln!(self.text, "{before}  {name}  {}", paint(self.color, tone, word));
         }
@@ -85,7 +86,8 @@ impl Screen {
                 let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &format!("Attempt {attempt}")));
             }
             Entry::Condition { holds } => self.say("if", if *holds { "holds" } else { "does not hold" }, Tone::Dim),
-            Entry::Round { round, base } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
+            Entry::Round { called: true, base, .. } => self.say("called", &format!("from {}", short(&base.0)), Tone::Plain),
+            Entry::Round { round, base, .. } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
             Entry::Workspace { base, path: "", .. } => self.say("base", short(&base.0), Tone::Plain),
             Entry::Workspace { base, isolation, path } => {
                 self.place = format!("{path}/");
@@ -145,7 +147,13 @@ impl Screen {
                 };
                 self.say("ended", &format!("succeeded{output}"), Tone::Good);
             }
-            Entry::Ended(Outcome::Failed(failure)) => self.tail("ended", "failed", &failure_text(failure)),
+            Entry::Ended(Outcome::Failed(failure)) => {
+                self.tail("ended", "failed", &failure_text(failure));
+                let said = failure.output.get("output_tail").and_then(Value::as_str).unwrap_or_default();
+                if !said.trim().is_empty() {
+                    self.tail_in("said last", "", said, Tone::Plain);
+                }
+            }
             Entry::Ended(Outcome::Skipped(cause)) => self.say("ended", &format!("skipped: {}", skip_word(cause)), Tone::Dim),
         }
     }

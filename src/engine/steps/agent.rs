@@ -40,21 +40,25 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
             place::keep_result(task, commit).await?;
             return Ok(Success { output, commit: Some(commit.clone()) });
         }
-        let (kind, what, red) = match place::capture(task, worktree, place, Author { brief: Some(brief), model: worker.talk().model() }).await? {
+        let (kind, what, why, red) = match place::capture(task, worktree, place, Author { brief: Some(brief), model: worker.talk().model() }).await? {
             Ok(captured) => match check(task, step, place).await? {
                 Checked { passed: true, .. } => {
                     let commit = place::record_work(task, captured).await?;
                     return Ok(Success { output, commit });
                 }
                 Checked { tail, .. } => {
-                    (FailureKind::Verify, "not green", format!("The checks of this step are red. Mend the cause; do not weaken the checks.\n\n{tail}"))
+                    let red = format!("The checks of this step are red. Mend the cause; do not weaken the checks.\n\n{tail}");
+                    (FailureKind::Verify, "its checks are not green", tail, red)
                 }
             },
-            Err(policy) => (FailureKind::Policy, "not to be committed", format!("Your work cannot be committed as it is: {policy}\nMend that.")),
+            Err(policy) => {
+                let red = format!("Your work cannot be committed as it is: {policy}\nMend that.");
+                (FailureKind::Policy, "its work cannot be committed", policy, red)
+            }
         };
         let attempts = step.verify.as_ref().map_or(2, |verify| verify.attempts.max(1));
         if worker.talk().tally().reds + 1 >= attempts {
-            return Err(Failure::new(kind, format!("{what} after {attempts} attempts: {}", last_lines(&red, 12))).into());
+            return Err(Failure::new(kind, format!("{what} after {}: {}", tries(attempts), last_lines(&why, 12))).into());
         }
         worker.tell(&red, Why::VerifyRed).await?;
     }
@@ -132,6 +136,10 @@ fn find_json(text: &str) -> Option<Value> {
     let fenced = text.rsplit("```").nth(1).map(|block| block.trim_start_matches("json").trim());
     let braces = text.find(['{', '[']).zip(text.rfind(['}', ']'])).and_then(|(start, end)| text.get(start..=end));
     [Some(text), fenced, braces].into_iter().flatten().find_map(|candidate| serde_json::from_str(candidate).ok())
+}
+
+fn tries(attempts: u32) -> String {
+    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
 }
 
 fn last_lines(text: &str, lines: usize) -> String {

@@ -54,10 +54,7 @@ fn bounded(text: &str, base: &CommitId, commit: &CommitId, run: &str) -> String 
     if text.len() <= SHOWN_BYTES {
         return text.to_owned();
     }
-    let mut end = SHOWN_BYTES;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(SHOWN_BYTES);
     let end = text[..end].rfind('\n').map_or(end, |line| line + 1);
     format!("{}[{} bytes more of run {run}: git diff {} {}]\n", &text[..end], text.len() - end, &base.0[..base.0.len().min(12)], commit.0)
 }

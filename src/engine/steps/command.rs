@@ -1,6 +1,6 @@
 //! A shell command as a step, and the checks of other steps.
 use super::{
-    Task,
+    Task, cut,
     place::{self, Author},
 };
 use crate::{
@@ -36,23 +36,28 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         Exit::Cancelled => return Err(Trouble::Interrupted),
     };
     let mut value = json!({
-        "stdout": head(&text, STREAM_BYTES),
-        "stderr": head(&output.stderr.text(), STREAM_BYTES),
+        "stdout": cut(&text, STREAM_BYTES, "the output"),
+        "stderr": cut(&output.stderr.text(), STREAM_BYTES, "the output"),
         "exit_code": exit_code,
         "output_tail": tail(&output, TAIL_BYTES),
     });
     if exit_code != 0 {
         let last = value["output_tail"].as_str().unwrap_or_default().trim().lines().last().unwrap_or_default().to_owned();
-        let message = if last.is_empty() {
-            format!("`{}` exited with {exit_code}", head(&command, 200))
-        } else {
-            format!("`{}` exited with {exit_code}: {last}", head(&command, 200))
-        };
+        let last = if last.is_empty() { String::new() } else { format!(": {last}") };
+        let message = format!("`{}` exited with {exit_code}{last}", shown(&command));
         return Err(Failure { output: value, ..Failure::new(FailureKind::Command, message) }.into());
     }
     // What is parsed, or kept as a file, is the whole.
     let whole = output.stdout.whole.as_deref().filter(|_| step.parse.is_some() || step.file.is_some());
-    value["output"] = parsed(step.parse, &whole.map_or(text, |whole| String::from_utf8_lossy(whole).into_owned()))?;
+    let whole = whole.map_or(text, |whole| String::from_utf8_lossy(whole).into_owned());
+    value["output"] = match parsed(step.parse, &whole) {
+        Ok(output) => output,
+        Err(error) => {
+            let begins = if whole.trim().is_empty() { "it is empty".to_owned() } else { format!("it begins with `{}`", shown(whole.trim_start())) };
+            let message = format!("the output of `{}` is not JSON: {error}; {begins}", shown(&command));
+            return Err(Failure { output: value, ..Failure::new(FailureKind::Schema, message) }.into());
+        }
+    };
     let commit = match &place.worktree {
         Some(worktree) if step.writes => match place::capture(task, worktree, &place, Author::default()).await? {
             Ok(captured) => place::record_work(task, captured).await?,
@@ -64,7 +69,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
     Ok(Success { output: value, commit })
 }
 
-fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, Trouble> {
+fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, serde_json::Error> {
     match parse {
         None => Ok(Value::String(stdout.trim_end_matches('\n').to_owned())),
         Some(Parse::Lines) => {
@@ -74,9 +79,7 @@ fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, Trouble> {
             }
             Ok(json!(lines))
         }
-        Some(Parse::Json) => {
-            serde_json::from_str(stdout).map_err(|error| Failure::new(FailureKind::Schema, format!("the command's output is not JSON: {error}")).into())
-        }
+        Some(Parse::Json) => serde_json::from_str(stdout),
     }
 }
 
@@ -116,7 +119,7 @@ pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) 
             Exit::Code(0) => {}
             Exit::Cancelled => return Err(Trouble::Interrupted),
             exit @ (Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut) => {
-                return Ok(Checked { passed: false, tail: format!("$ {command}\n({})\n{}", said(exit), tail(&output, TAIL_BYTES)) });
+                return Ok(Checked { passed: false, tail: format!("$ {}\n({})\n{}", shown(command), said(exit), tail(&output, TAIL_BYTES)) });
             }
         }
     }
@@ -141,7 +144,7 @@ async fn shell(task: &Task, command: &str, around: Around<'_>) -> Result<Output,
         .felt(&task.pulse)
         .run(request, &task.cancel)
         .await
-        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", head(command, 200), because(&error)))))?;
+        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)))))?;
     if task.cancel.is_cancelled() { Err(Trouble::Interrupted) } else { Ok(output) }
 }
 
@@ -154,19 +157,15 @@ fn said(exit: Exit) -> String {
     }
 }
 
-fn head(text: &str, bytes: usize) -> String {
-    let mut end = text.len().min(bytes);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    if end < text.len() { format!("{}\n[… {} bytes not shown]", &text[..end], text.len() - end) } else { text.to_owned() }
+/// Returns what a text begins with, on one line, so that it does not bury what is said about it.
+fn shown(text: &str) -> String {
+    const CHARS: usize = 120;
+    let first = text.lines().next().unwrap_or_default();
+    let cut: String = first.chars().take(CHARS).collect();
+    if cut.len() < text.trim_end().len() { format!("{cut} …") } else { cut }
 }
 
 fn tail(output: &Output, bytes: usize) -> String {
     let text = format!("{}{}", output.stdout.text(), output.stderr.text());
-    let mut start = text.len().saturating_sub(bytes);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text[start..].to_owned()
+    text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..].to_owned()
 }

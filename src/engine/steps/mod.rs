@@ -17,7 +17,7 @@ mod shelf;
 use super::purse::RunPurse;
 use crate::{
     agent::{Trouble, note},
-    clock::Pulse,
+    clock::{Pulse, seconds},
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
     merge::Source,
@@ -33,7 +33,7 @@ pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
 pub(super) use session::{Opening, Sessions, system};
-use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -170,10 +170,6 @@ async fn within<T>(task: &Task, step: &PlannedStep, work: impl Future<Output = R
     Err(failure.into())
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{} seconds", time.as_secs_f64())
-}
-
 /// One of the pieces of work that a select step chooses from.
 pub(super) struct Candidate {
     /// What the step's output calls it: the item's key where all are items of one step, else the node's name.
@@ -249,4 +245,10 @@ impl Task {
     fn render(&self, what: &str, text: &str) -> Result<String, Trouble> {
         crate::prompts::render(text, &self.scope).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")).into())
     }
+}
+
+/// Keeps the beginning of a text, and says what is left out.
+fn cut(text: &str, bytes: usize, what: &str) -> String {
+    let end = text.floor_char_boundary(bytes);
+    if end == text.len() { text.to_owned() } else { format!("{}\n[… {} more bytes of {what} are not shown]", &text[..end], text.len() - end) }
 }

@@ -5,7 +5,7 @@
 use super::{
     Candidate, Task, Workplace,
     agent::fitting,
-    command, place,
+    command, cut, place,
     session::{Opening, system, workspace},
 };
 use crate::{
@@ -420,14 +420,6 @@ fn without(text: &str, names: &[String]) -> String {
 
 fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n")
-}
-
-fn cut(text: &str, bytes: usize, what: &str) -> String {
-    let mut end = text.len().min(bytes);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    if end == text.len() { text.to_owned() } else { format!("{}\n[… {} more bytes of {what} are not shown]", &text[..end], text.len() - end) }
 }
 
 #[cfg(test)]

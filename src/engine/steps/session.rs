@@ -3,7 +3,7 @@
 //! A sub-agent is a helper session of the same node. It works in a worktree of its own, made of the files of the agent that
 //! asked for it as they are at that moment, through the same gate: the hooks of that agent come before its own, and what
 //! is denied to that agent is denied to it. What it changed the engine commits, and joins with the files of whoever asked.
-use super::{Services, Task, Whose, Workplace, place};
+use super::{Services, Task, Whose, Workplace, cut, place};
 use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Purse, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
@@ -429,12 +429,7 @@ impl SubAgents {
 /// Makes the answer of a sub-agent: its last words, cut where they are long.
 fn answer(node: &NodeId, words: &str, spent: &Spent) -> ToolOutput {
     let words = words.trim();
-    let mut end = words.len().min(ANSWER_BYTES);
-    while !words.is_char_boundary(end) {
-        end -= 1;
-    }
-    let cut = end < words.len();
-    let text = if cut { format!("{}\n[… {} bytes not shown …]", &words[..end], words.len() - end) } else { words.to_owned() };
+    let text = cut(words, ANSWER_BYTES, "the answer");
     let response = json!({
         "status": "completed",
         "agentId": node.to_string(),
@@ -448,7 +443,7 @@ fn answer(node: &NodeId, words: &str, spent: &Spent) -> ToolOutput {
             "cache_creation_input_tokens": spent.usage.cache_write,
         },
     });
-    ToolOutput { text, response, is_error: false, whole: cut.then(|| words.as_bytes().to_vec()) }
+    ToolOutput { text, response, is_error: false, whole: (words.len() > ANSWER_BYTES).then(|| words.as_bytes().to_vec()) }
 }
 
 fn join(into: &mut Vec<String>, more: &[String]) {
