@@ -41,4 +41,5 @@ mod signals;
 mod subagents;
 mod telemetry;
 mod tell;
+mod terminal;
 mod workspace;

@@ -3,7 +3,7 @@
 mod illegal;
 mod life;
 
-use life::{CHOICE, DURABLE, Death, Story, Tale};
+use life::{ASKED, CHOICE, DURABLE, Death, Story, Tale};
 
 /// Lives of three records, the first of them of fewer, so that some life ends at every record. Three, since a hook's word
 /// and the answer that it leads to are two, and both are needed to get on.
@@ -36,9 +36,21 @@ fn sub_agents_and_a_choice_of_short_lives_that_end_before_an_effect_get_there() 
     short_lives(CHOICE, Death::Untold);
 }
 
+#[test]
+fn a_run_of_short_lives_with_questions_gets_there() {
+    short_lives(ASKED, Death::BeforeTheNext);
+    short_lives(ASKED, Death::Untold);
+}
+
+/// At every record there is: before a question, with it open, with its answer written and not taken up, and after that.
+#[test]
+fn dying_once_with_an_open_question_changes_nothing() {
+    once(ASKED, 1, 1);
+}
+
 /// Dies once, at every `step`th record from `from` on, and lives on to the end.
-fn once(from: usize, step: usize) {
-    let story = Story::clean(DURABLE);
+fn once(tale: &'static Tale, from: usize, step: usize) {
+    let story = Story::clean(tale);
     for at in (from..story.records).step_by(step) {
         for death in [Death::BeforeTheNext, Death::Untold] {
             story.with_deaths(&[(at, death), (usize::MAX, death)]);
@@ -48,14 +60,14 @@ fn once(from: usize, step: usize) {
 
 #[test]
 fn dying_once_changes_nothing() {
-    once(9, 41);
+    once(DURABLE, 9, 41);
 }
 
 /// Minutes long; `.ci/kill` runs it.
 #[test]
 #[ignore = "takes minutes"]
 fn dying_once_at_any_record_changes_nothing() {
-    once(1, 1);
+    once(DURABLE, 1, 1);
 }
 
 #[test]

@@ -38,6 +38,9 @@ pub(super) const CHOICE: &Tale = &Tale {
     script: include_str!("choice-script.yaml"),
     outputs: &[("winner", "left"), ("why", "2 of 2 votes: It goes left. / It goes left."), ("effects", "made\nafter\none\n")],
 };
+/// Questions that a person answers from another terminal, whether a process lives or has died.
+pub(super) const ASKED: &Tale =
+    &Tale { workflow: include_str!("asked.yaml"), script: include_str!("asked-script.yaml"), outputs: &[("by", "ann"), ("effects", "once\n")] };
 const HOOK: &str = r#"{ "hooks": { "PreToolUse": [ { "matcher": "Write", "hooks": [
     { "type": "command", "command": "! grep -q secret.txt || { echo 'no secrets here' >&2; exit 2; }" } ] } ] } }"#;
 
@@ -124,9 +127,16 @@ fn bench(tale: &Tale) -> Bench {
 fn play(tale: &Tale, deaths: &[(usize, Death)]) -> (End, usize) {
     let bench = bench(tale);
     let mut run = None;
-    for death in deaths {
-        let (id, ended) = live((tale, &bench), run.as_ref(), *death);
-        run = Some(id);
+    for (records, death) in deaths {
+        let mut left = *records;
+        let ended = loop {
+            let before = run.as_ref().map_or(0, |run| bench.records(run).len());
+            let (id, ended) = live((tale, &bench), run.as_ref(), (left, *death));
+            let id = run.insert(id);
+            let Ok(Ended::Parked(asked)) = &ended else { break ended };
+            answer(&bench, id, asked);
+            left = left.saturating_sub(bench.records(id).len() - before).max(1);
+        };
         match ended {
             Ok(Ended::Finished(_)) => break,
             Ok(other) => panic!("it ended as {other:?} after {deaths:?}"),
@@ -145,6 +155,14 @@ fn play(tale: &Tale, deaths: &[(usize, Death)]) -> (End, usize) {
     invariants::check(&records, &bench.repo());
     nothing_is_left(&bench, &run);
     (end(&bench, &run, &records), records.len())
+}
+
+/// Answers what a run waits for as somebody at another terminal does; a letter that is written already stays.
+fn answer(bench: &Bench, run: &RunId, asked: &[(NodeId, String)]) {
+    for (node, _) in asked {
+        let said = bench.spinney(&["approve", &run.0, &node.to_string(), "--by", "ann", "--no-resume"]);
+        assert!(said.code == 0 || said.err.contains("has answered it already"), "{}", said.err);
+    }
 }
 
 fn is_over(records: &[Record]) -> bool {

@@ -1,0 +1,111 @@
+//! The program at a real terminal: the question on its screen, answered by key, and ctrl-c.
+use crate::{
+    fixture::{Bench, outcome},
+    invariants,
+};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::{
+    ffi::OsStr,
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    process::{Child, Command},
+};
+
+const GATE: &str = "version: 1\nname: gate\nsteps: { gate: { approve: { message: \"Go on?\" } } }\noutputs: { by: \"{{ steps.gate.output.by }}\" }\n";
+
+/// A program whose terminal is held by the test.
+struct Seat {
+    program: Child,
+    keys: File,
+    seen: String,
+}
+
+impl Seat {
+    /// Starts the program with a terminal of its own, which sends it a signal at ctrl-c.
+    fn take(bench: &Bench, arguments: &[&str]) -> Seat {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let terminal = OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+        let program = Command::new("setsid")
+            .args(["--ctty", env!("CARGO_BIN_EXE_spinney")])
+            .args(arguments)
+            .current_dir(bench.repo())
+            .env_clear()
+            .envs(bench.environment())
+            .stdin(terminal.try_clone().unwrap())
+            .stdout(terminal.try_clone().unwrap())
+            .stderr(terminal)
+            .spawn()
+            .unwrap();
+        Seat { program, keys: File::from(master), seen: String::new() }
+    }
+
+    /// Reads the screen until this stands on it.
+    #[track_caller]
+    fn until(&mut self, text: &str) {
+        let mut bytes = [0; 4096];
+        while !self.seen.contains(text) {
+            // Where the program has gone, reading its terminal is an error.
+            let count = self.keys.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "it ended before `{text}`: {}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    fn ended(mut self, code: i32) -> String {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = self.keys.read(&mut bytes) {
+            self.seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        assert_eq!(self.program.wait().unwrap().code(), Some(code), "{}", self.seen);
+        self.seen
+    }
+}
+
+#[test]
+fn a_question_on_the_screen_is_answered_by_key() {
+    let bench = Bench::new().workflow("gate", GATE);
+    let script = bench.script("conversations: []");
+    for (keys, code) in [("y\n", 0), ("\n", 1)] {
+        let mut seat = Seat::take(&bench, &["run", "gate", "--script", &script]);
+        seat.until("gate asks: Go on?\r\nAllow it? [y/N] ");
+        seat.press(keys);
+        let seen = seat.ended(code);
+        let records = bench.records(&bench.newest());
+        invariants::check(&records, &bench.repo());
+        let outcome = outcome(&records, "gate");
+        if code == 0 {
+            assert!(seen.contains("allowed by the terminal"), "{seen}");
+            assert_eq!(outcome["succeeded"]["output"]["by"], "the terminal", "{outcome}");
+        } else {
+            assert_eq!(outcome["failed"]["output"]["approved"], false, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_at_a_question_leaves_it_open_for_the_next_process() {
+    let bench = Bench::new().workflow("gate", GATE);
+    let mut seat = Seat::take(&bench, &["run", "gate", "--script", &bench.script("conversations: []")]);
+    seat.until("[y/N] ");
+    seat.press("\u{3}");
+    // It parks: nothing else is left to do.
+    let seen = seat.ended(3);
+    let run = bench.newest();
+    assert!(seen.contains("stopping after what is under way") && seen.contains(&format!("Run {run} waits for a person")), "{seen}");
+    let mut seat = Seat::take(&bench, &["resume", &run.0]);
+    seat.until("gate asks: Go on?");
+    seat.press("y\n");
+    seat.ended(0);
+    let records = bench.records(&run);
+    invariants::check(&records, &bench.repo());
+    assert!(outcome(&records, "run")["succeeded"].is_object());
+}
