@@ -16,7 +16,7 @@ use crate::{
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
     journal::{Blobs, Closed, Conversation, Ending, Next, Recorder},
-    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink},
+    llm::{Class, Model, ModelCall, ModelError, ModelErrorKind, Sink},
     message::{Message, Reply},
     plan::AgentSpec,
     sandbox::Sandbox,
@@ -343,7 +343,7 @@ impl<'a> Agent<'a> {
         }
         let kind = match error.kind {
             ModelErrorKind::TooLong => FailureKind::ContextExhausted,
-            kind if kind.is_transient() => FailureKind::Unavailable,
+            kind if kind.class() == Class::Wait => FailureKind::Unavailable,
             _ => FailureKind::Model,
         };
         Trouble::Failed(Failure { hint: error.hint, ..Failure::new(kind, error.message) })

@@ -1,8 +1,8 @@
 //! Why an attempt failed, and whether and when another makes sense.
 //!
-//! Stop or wait: an answer that waiting does not mend ends the call at once. The provider's own word
+//! Stop, wait or repair ([`Class`]): an answer that waiting does not mend ends the call at once. The provider's own word
 //! (`x-should-retry`, `retry-after`) goes before ours.
-use super::{ModelError, ModelErrorKind, Target};
+use super::{Class, ModelError, ModelErrorKind, Target, limiter::Limits, moment};
 use crate::{
     clock::Timestamp,
     event::because,
@@ -27,11 +27,14 @@ pub(super) struct Fault {
     pub(super) wait: Option<Duration>,
     /// Whether the provider has too much to do, so that everyone should ask less.
     pub(super) congested: bool,
+    /// Whether it is the provider or the way to it that fails, so that it fails others too.
+    pub(super) is_down: bool,
 }
 
 impl From<ModelError> for Fault {
     fn from(error: ModelError) -> Fault {
-        Fault { retry: error.kind.is_transient(), wait: None, congested: error.kind == ModelErrorKind::Overloaded, error }
+        let is_down = matches!(error.kind, ModelErrorKind::Overloaded | ModelErrorKind::Unreachable);
+        Fault { retry: error.kind.class() == Class::Wait, wait: None, congested: error.kind == ModelErrorKind::Overloaded, is_down, error }
     }
 }
 
@@ -65,8 +68,9 @@ impl Fault {
             _ => ModelError::new(kind, message),
         };
         let error = ModelError { message: target.endpoint.redact(&error.message), ..error };
-        let retry = if kind == ModelErrorKind::SpendLimit { false } else { hints.should_retry.unwrap_or(kind.is_transient()) };
-        Fault { retry, wait: hints.wait, congested: matches!(status, 429 | 503 | 529), error }
+        let retry = if kind == ModelErrorKind::SpendLimit { false } else { hints.should_retry.unwrap_or(kind.class() == Class::Wait) };
+        let wait = hints.wait.or(told.wait).or(hints.used_up.filter(|_| status == 429)).filter(sane);
+        Fault { retry, wait, congested: matches!(status, 429 | 503 | 529), is_down: kind == ModelErrorKind::Overloaded && status >= 500, error }
     }
 }
 
@@ -75,6 +79,8 @@ impl Fault {
 pub(super) struct RetryHints {
     should_retry: Option<bool>,
     wait: Option<Duration>,
+    /// When the limit that is used up is as it was.
+    used_up: Option<Duration>,
 }
 
 impl RetryHints {
@@ -88,35 +94,15 @@ impl RetryHints {
             Some("false") => Some(false),
             _ => None,
         };
-        let millis = header("retry-after-ms").and_then(|text| seconds(text, 0.001));
-        let wait = millis.or_else(|| header("retry-after").and_then(|text| seconds(text, 1.0).or_else(|| http_date(text).map(|due| due.since(now)))));
-        RetryHints { should_retry, wait: wait.filter(|wait| !wait.is_zero() && *wait <= SANE_WAIT) }
+        let millis = header("retry-after-ms").and_then(|text| moment::seconds(text, 0.001));
+        let dated = |text: &str| moment::seconds(text, 1.0).or_else(|| moment::http_date(text).map(|due| due.since(now)));
+        let wait = millis.or_else(|| header("retry-after").and_then(dated));
+        RetryHints { should_retry, wait: wait.filter(sane), used_up: Limits::read(header, now).used_up() }
     }
 }
 
-fn seconds(text: &str, unit: f64) -> Option<Duration> {
-    let number: f64 = text.trim().parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok()
-}
-
-/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn http_date(text: &str) -> Option<Timestamp> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let mut words = text.trim().split_once(", ")?.1.split(' ');
-    let day: u64 = words.next()?.parse().ok().filter(|day| (1..=31).contains(day))?;
-    let month = words.next().and_then(|word| MONTHS.iter().position(|month| *month == word))? as u64 + 1;
-    let year: u64 = words.next()?.parse().ok().filter(|year| (1970..=9999).contains(year))?;
-    let mut time = words.next()?.split(':').map(|part| part.parse::<u64>().ok().filter(|part| *part < 61));
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    if words.next() != Some("GMT") || time.next().is_some() {
-        return None;
-    }
-    // Civil date to days, with years that begin in March so that the leap day is last.
-    let march_year = if month <= 2 { year - 1 } else { year };
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = march_year * 365 + march_year / 4 - march_year / 100 + march_year / 400 + day_of_year;
-    let days = days.checked_sub(719_468)?;
-    Some(Timestamp((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
+fn sane(wait: &Duration) -> bool {
+    !wait.is_zero() && *wait <= SANE_WAIT
 }
 
 /// What an error body or an error event says.
@@ -125,13 +111,15 @@ pub(super) struct Told {
     /// Its `type`s and `code`s, in lower case.
     words: Vec<String>,
     message: String,
+    /// How long it asks to wait (Google's `RetryInfo`).
+    wait: Option<Duration>,
 }
 
 impl Told {
     /// Reads what a body says: `{"error": {…}}`, `{"error": "…"}`, or any other text.
     pub(super) fn parse(body: &str) -> Told {
         let Ok(value) = serde_json::from_str::<Value>(&super::surrogate::repair(body)) else {
-            return Told { words: Vec::new(), message: body.to_owned() };
+            return Told { message: body.to_owned(), ..Told::default() };
         };
         // Some servers wrap the object in a list.
         let value = value.get(0).unwrap_or(&value);
@@ -147,7 +135,9 @@ impl Told {
         };
         let codes = [error.get("type"), error.get("code"), error.get("status"), error.pointer("/details/error_code"), error.pointer("/metadata/error_type")];
         let message = error.get("message").or_else(|| error.get("detail")).and_then(Value::as_str).or_else(|| error.as_str());
-        Told { words: codes.into_iter().filter_map(word).collect(), message: message.map_or_else(|| error.to_string(), str::to_owned) }
+        let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+        let wait = details.filter_map(|detail| detail.get("retryDelay")?.as_str()).find_map(moment::span);
+        Told { words: codes.into_iter().filter_map(word).collect(), message: message.map_or_else(|| error.to_string(), str::to_owned), wait }
     }
 
     fn has(&self, words: &[&str]) -> bool {
@@ -193,6 +183,9 @@ fn kind(status: u16, told: &Told) -> ModelErrorKind {
     if told.has(&too_long) || (matches!(status, 400 | 422 | 500) && long_texts.iter().any(|text| message.contains(text))) {
         return ModelErrorKind::TooLong;
     }
+    if message.contains("`signature` in `thinking`") || message.contains("bound to a different conversation") {
+        return ModelErrorKind::Unbound;
+    }
     if told.has(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "timeout_error", "server_error", "internal_server_error"]) {
         return ModelErrorKind::Overloaded;
     }
@@ -219,7 +212,7 @@ fn kind(status: u16, told: &Told) -> ModelErrorKind {
 mod tests {
     use super::super::{Endpoint, Protocol, Secret};
     use super::*;
-    use ModelErrorKind::{Overloaded, Rejected, SpendLimit, TooLong, Unauthorized, UnknownModel};
+    use ModelErrorKind::{Overloaded, Rejected, SpendLimit, TooLong, Unauthorized, Unbound, UnknownModel};
 
     fn hints(headers: &[(&str, &'static str)], now: Timestamp) -> RetryHints {
         let headers: Vec<(String, &'static str)> = headers.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -228,9 +221,7 @@ mod tests {
 
     #[test]
     fn waits_are_read_in_every_form() {
-        let now = http_date("Mon, 30 Nov 2026 10:00:00 GMT").unwrap();
-        assert_eq!(now.to_string(), "2026-11-30T10:00:00Z");
-        assert_eq!(http_date("Tue, 29 Feb 2028 23:59:59 GMT").unwrap().to_string(), "2028-02-29T23:59:59Z");
+        let now = moment::http_date("Mon, 30 Nov 2026 10:00:00 GMT").unwrap();
         let wait = |headers: &[(&str, &'static str)]| hints(headers, now).wait;
         assert_eq!(wait(&[("retry-after", "30")]), Some(Duration::from_secs(30)));
         assert_eq!(wait(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
@@ -239,6 +230,19 @@ mod tests {
         for nonsense in ["-1", "NaN", "inf", "1e300", "0", "soon", "Mon, 30 Nov 2026 09:00:00 GMT", "Mon, 99 Nov 2026 10:00:45 GMT", "Mon, 30 Nov 2026", ""] {
             assert_eq!(wait(&[("retry-after", nonsense)]), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn without_a_time_to_wait_the_limits_and_the_body_say_one() {
+        let endpoint = Endpoint::new("google", Protocol::OpenAiChat, "http://x");
+        let target = Target { endpoint: &endpoint, model: "m" };
+        let used_up = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m30s")];
+        let wait = |status, headers: &[(&str, &'static str)], body: &str| Fault::of_answer(status, &hints(headers, Timestamp(0)), body, target).wait;
+        assert_eq!(wait(429, &used_up, "{}"), Some(Duration::from_secs(90)));
+        assert_eq!(wait(503, &used_up, "{}"), None, "that is not why");
+        let body = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x","details":[{"@type":"a"},{"retryDelay":"34.5s"}]}}"#;
+        assert_eq!(wait(429, &used_up, body), Some(Duration::from_millis(34_500)));
+        assert_eq!(wait(429, &[("retry-after", "7")], body), Some(Duration::from_secs(7)));
     }
 
     #[test]
@@ -262,6 +266,10 @@ mod tests {
             (400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, TooLong),
             (400, r#"{"error":{"code":400,"message":"the request exceeds the available context size"}}"#, TooLong),
             (400, r#"{"error":{"type":"invalid_request_error","message":"bad"}}"#, Rejected),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block"}}"#, Unbound),
+            (429, r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x"}}"#, Overloaded),
+            (429, r#"{"error":{"type":"rate_limit_error","details":{"error_code":"ramp_limit_exceeded"}}}"#, Overloaded),
+            (402, r#"{"error":{"message":"Insufficient Balance","code":"invalid_request_error"}}"#, SpendLimit),
             (301, "", Rejected),
         ] {
             let fault = Fault::of_answer(status, &RetryHints::default(), body, target);

@@ -1,29 +1,36 @@
 //! The model behind an HTTP endpoint: limiter, attempts, retries, fallbacks.
 //!
-//! A failed attempt is made again from the start and nothing of it is used. Waits are at least what the provider asks for;
-//! where it asks for more than the ceiling, that is told at once and not waited for. Another model of the call is only
+//! A failed attempt is made again from the start, with the same bytes, and nothing of it is used: no tool runs before the
+//! reply is whole. Waits are at least what the provider asks for; where it asks for more than the ceiling, or for money,
+//! that is told at once and not waited for, by this call and by all that share its limit. Another model of the call is only
 //! asked while the transcript holds no reply yet, since thinking is bound to the model that thought it.
 use super::{
-    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Sink, Target, capability,
+    Class, Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Sink, Target, capability,
     fault::{Fault, RetryHints},
-    limiter::LaneKey,
+    limiter::{Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
     stream::{Watch, decode},
 };
 use crate::{
     clock::{Clock, millis},
-    http::Client,
-    message::{Reply, Role, StopReason},
+    http::{Client, HttpRequest},
+    message::{Reply, Role, StopReason, Usage},
+    plan::ORCHESTRATOR,
     tasks, trace,
 };
 use async_trait::async_trait;
 use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{DefaultHasher, Hasher as _},
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::timeout};
 use tracing::Instrument as _;
+
+/// How often one who waits for a place shows that it is alive.
+const BEAT: Duration = Duration::from_secs(1);
+/// System text and tools of fewer bytes are not worth waiting for: providers cache from about 1000 tokens on.
+const PREFIX_BYTES: usize = 4096;
 
 /// When to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,27 +95,31 @@ impl HttpModel {
 
     /// Asks one model, as often as makes sense.
     async fn ask(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let lane = lane(target.endpoint);
+        let request = provider(target.endpoint.protocol).request(call, target)?;
         for attempt in 1..=self.retries.max_attempts.max(1) {
-            let permit = self.limiter.enter(&lane).await;
+            let permit = self.enter(target, wanted(call, target, &request, attempt), sink).await?;
             let span = trace::chat(&target.label());
             trace::attempt(&span, attempt);
-            let result = self.attempt(call, target, sink).instrument(span.clone()).await;
+            let result = self.attempt(call, target, &request, (&permit, sink)).instrument(span.clone()).await;
             span::end(&span, result.as_ref().map_err(|fault| &fault.error));
             let fault = match result {
                 Ok(reply) => {
-                    permit.succeeded();
+                    permit.succeeded((counted(target.endpoint, &reply.usage), reply.usage.output));
                     return Ok(reply);
                 }
                 Err(fault) => fault,
             };
-            let wait = self.retries.wait(&fault, attempt, salt(call, attempt));
-            if fault.congested {
-                // Everybody waits as long as was asked, within reason: whoever comes later must not be held up for hours.
-                permit.rejected(fault.wait.or(wait).map(|wait| wait.min(self.retries.ceiling)));
-            }
+            let wait = self.retries.wait(&fault, attempt, salt(call, attempt)).filter(|_| fault.wait.is_some() || permit.may_retry());
+            self.note(&permit, &fault, wait);
+            let Some(wait) = wait else {
+                let asked = fault.wait;
+                let error = self.last_word(fault, attempt);
+                if error.kind.parks() {
+                    permit.close(&error, asked.filter(|_| error.kind == ModelErrorKind::Later));
+                }
+                return Err(error);
+            };
             drop(permit);
-            let Some(wait) = wait else { return Err(self.last_word(fault, attempt)) };
             sink.retrying(&fault.error, millis(wait));
             self.clock.sleep_until(self.clock.now().after(wait)).await;
         }
@@ -116,12 +127,41 @@ impl HttpModel {
         Err(ModelError::new(ModelErrorKind::Rejected, format!("{}: no attempt was made", target.label())))
     }
 
+    /// Waits for a place, showing that it is alive.
+    async fn enter(&self, target: Target<'_>, ask: Ask, sink: &dyn Sink) -> Result<Permit, ModelError> {
+        let lane = lane(target.endpoint);
+        let mut entered = std::pin::pin!(self.limiter.enter(&lane, ask));
+        loop {
+            match timeout(BEAT, &mut entered).await {
+                Ok(Ok(permit)) => return Ok(permit),
+                Ok(Err(Shut::Closed(error))) => return Err(error),
+                Ok(Err(Shut::Outage(lasts))) => {
+                    let message = format!("{}: every request has failed for {} s", target.label(), lasts.as_secs());
+                    return Err(ModelError::new(ModelErrorKind::Overloaded, message).hint("resume the run once the provider answers again"));
+                }
+                Err(_) => sink.alive(),
+            }
+        }
+    }
+
+    /// Tells the limiter of a failed attempt.
+    fn note(&self, permit: &Permit, fault: &Fault, wait: Option<Duration>) {
+        if fault.congested {
+            // Everybody waits as long as was asked, within reason: whoever comes later must not be held up for hours.
+            permit.rejected(fault.wait.or(wait).map(|wait| wait.min(self.retries.ceiling)));
+        }
+        if fault.is_down {
+            permit.failed();
+        }
+    }
+
     fn last_word(&self, fault: Fault, attempt: u32) -> ModelError {
         let ModelError { kind, message, hint } = fault.error;
-        match fault.wait.filter(|wait| *wait > self.retries.ceiling) {
+        match fault.wait.filter(|wait| fault.retry && *wait > self.retries.ceiling) {
             Some(wait) => {
-                let message = format!("{message} (it asks to wait {} s; the longest wait is {} s)", wait.as_secs(), self.retries.ceiling.as_secs());
-                ModelError { kind, message, hint: hint.or_else(|| Some("resume the run later".to_owned())) }
+                let due = self.clock.now().after(wait);
+                let message = format!("{message} (it asks to wait {} s, until {due})", wait.as_secs());
+                ModelError { kind: ModelErrorKind::Later, message, hint: hint.or_else(|| Some(format!("resume the run after {due}"))) }
             }
             None if attempt > 1 => ModelError { kind, message: format!("{message} (after {attempt} attempts)"), hint },
             None => ModelError { kind, message, hint },
@@ -138,17 +178,19 @@ impl HttpModel {
             .await;
     }
 
-    async fn attempt(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, Fault> {
-        let format = provider(target.endpoint.protocol);
-        let request = format.request(call, target)?;
-        let response = self.client.post(&request, target.endpoint.timeouts).await.map_err(|error| Fault::of_transport(&error, target))?;
+    async fn attempt(&self, call: &ModelCall<'_>, target: Target<'_>, request: &HttpRequest, (permit, sink): (&Permit, &dyn Sink)) -> Result<Reply, Fault> {
+        let began = self.clock.elapsed();
+        let response = self.client.post(request, target.endpoint.timeouts).await.map_err(|error| Fault::of_transport(&error, target))?;
+        permit.heard(&Limits::read(&|name| response.header(name), self.clock.now()));
         let status = response.status();
         if !(200..300).contains(&status) {
             let hints = RetryHints::of(&response, self.clock.now());
             return Err(Fault::of_answer(status, &hints, &response.error_text().await, target));
         }
-        let watch = Watch { target, sink, clock: &self.clock };
-        let (reply, ()) = tokio::join!(decode(response.into_stream(), format.decoder(call, target), watch), self.read_prices());
+        permit.began();
+        let watch = Watch { target, sink, clock: &self.clock, began };
+        let decoder = provider(target.endpoint.protocol).decoder(call, target);
+        let (reply, ()) = tokio::join!(decode(response.into_stream(), decoder, watch), self.read_prices());
         let mut reply = reply?;
         reply.usd = price::usd(target.endpoint, target.model, &reply.usage, self.clock.now());
         Ok(reply)
@@ -158,8 +200,7 @@ impl HttpModel {
 #[async_trait]
 impl Model for HttpModel {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let is_begun = call.messages.iter().any(|message| message.role == Role::Assistant);
-        let choices = if is_begun { call.models.get(..1).unwrap_or_default() } else { call.models };
+        let choices = if is_begun(call) { call.models.get(..1).unwrap_or_default() } else { call.models };
         let mut errors: Vec<ModelError> = Vec::new();
         for (n, model) in choices.iter().enumerate() {
             let result = match self.endpoints.require(model) {
@@ -188,13 +229,54 @@ impl Model for HttpModel {
 
 /// Joins the errors of all models that were tried. Its class is the first that may pass by itself, otherwise the first.
 fn all(errors: Vec<ModelError>) -> ModelError {
-    let kind = errors.iter().find(|error| error.kind.is_transient()).or(errors.first()).map(|error| error.kind);
+    let kind = errors.iter().find(|error| error.kind.class() == Class::Wait || error.kind.parks()).or(errors.first()).map(|error| error.kind);
     let hint = errors.iter().find_map(|error| error.hint.clone());
     let message: Vec<String> = errors.into_iter().map(|error| error.message).collect();
     match kind {
         Some(kind) => ModelError { kind, message: message.join("; "), hint },
         None => ModelError::new(ModelErrorKind::UnknownModel, "no model is named"),
     }
+}
+
+fn is_begun(call: &ModelCall<'_>) -> bool {
+    call.messages.iter().any(|message| message.role == Role::Assistant)
+}
+
+/// Says what a request is expected to take of the shared limit.
+fn wanted(call: &ModelCall<'_>, target: Target<'_>, request: &HttpRequest, attempt: u32) -> Ask {
+    let is_begun = is_begun(call);
+    let fresh = || call.messages.iter().rev().take_while(|message| message.role != Role::Assistant).map(|message| message.bytes()).sum();
+    let bytes = if is_begun && !counts_cached(target.endpoint) { fresh() } else { request.body.len() };
+    let priority = match () {
+        () if call.node.helper.is_none() && call.node.step.0 == ORCHESTRATOR => Priority::Orchestrator,
+        () if is_begun || attempt > 1 => Priority::Begun,
+        () => Priority::New,
+    };
+    let shared = call.system.len() + call.tools.iter().map(|tool| tool.name.len() + tool.description.len()).sum::<usize>();
+    let prefix = || hash_of(&(target.model, call.system, call.tools.iter().map(|tool| (&tool.name, &tool.description)).collect::<Vec<_>>()));
+    Ask {
+        model: hash_of(&target.model),
+        // About 3.2 bytes a token; what is counted in fact corrects it.
+        tokens: bytes as u64 * 10 / 32,
+        priority,
+        prefix: (shared >= PREFIX_BYTES).then(prefix),
+    }
+}
+
+/// Returns whether tokens that are read from the cache count against the limit; Anthropic's do not.
+fn counts_cached(endpoint: &Endpoint) -> bool {
+    endpoint.protocol != Protocol::Anthropic
+}
+
+/// Returns the input tokens that count against the limit.
+fn counted(endpoint: &Endpoint, usage: &Usage) -> u64 {
+    if counts_cached(endpoint) { usage.prompt() } else { usage.input + usage.cache_write }
+}
+
+fn hash_of(value: &impl std::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn lane(endpoint: &Endpoint) -> LaneKey {
@@ -204,9 +286,7 @@ fn lane(endpoint: &Endpoint) -> LaneKey {
 
 /// Makes waits of different callers differ, and those of the same call agree from run to run.
 fn salt(call: &ModelCall<'_>, attempt: u32) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (call.node, call.agent, call.messages.len(), attempt).hash(&mut hasher);
-    hasher.finish()
+    hash_of(&(call.node, call.agent, call.messages.len(), attempt))
 }
 
 #[cfg(test)]
@@ -214,7 +294,7 @@ mod tests {
     use super::*;
 
     fn fault(retry: bool, wait: Option<u64>) -> Fault {
-        Fault { error: ModelError::new(ModelErrorKind::Overloaded, "x"), retry, wait: wait.map(Duration::from_millis), congested: true }
+        Fault { error: ModelError::new(ModelErrorKind::Overloaded, "x"), retry, wait: wait.map(Duration::from_millis), congested: true, is_down: false }
     }
 
     #[test]

@@ -1,20 +1,36 @@
 //! One place to wait for everybody who asks the same provider with the same key.
 //!
-//! Nobody is refused; whoever finds no place waits, first come first served. How many requests run at once follows what
-//! the provider bears: one more after a whole round of good answers, half as many after it said it has too much to do.
-//! While it asks everybody to wait, nobody starts.
+//! Whoever finds no place waits: an orchestrator before those who have begun, those before the ones who come anew, and first
+//! come first served among equals. How many requests run at once follows what the provider bears (`window`), how fast they
+//! follow each other what its headers say is left (`buckets`). While it asks everybody to wait, nobody starts; while it only
+//! fails, one asks for all. The first request with a prefix that a cache can hold goes alone until its reply begins, since
+//! only then can the others read what it wrote. Nobody is refused, unless waiting does not help.
+mod buckets;
+mod window;
+
+use super::ModelError;
 use crate::clock::Clock;
+pub(super) use buckets::Limits;
+use buckets::{Buckets, Need};
 use dashmap::DashMap;
 use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::sync::Notify;
+use window::{Admission, Window};
 
-/// How many requests run at once before anything is known.
-const FIRST_LIMIT: f64 = 4.0;
-/// The limit is halved at most once in this time: the answers that follow belong to the same crowd.
-const CUT_EVERY: Duration = Duration::from_secs(5);
+/// How long a prefix stays in a provider's cache after its last use.
+const WARM: Duration = Duration::from_mins(5);
+/// Others wait no longer than this for the first request with their prefix.
+const WARM_UP: Duration = Duration::from_secs(20);
+/// Prefixes that are remembered at most, before those that have gone cold are forgotten.
+const PREFIXES: usize = 256;
+/// Requests that may be made again, whatever became of the others; and of those beyond, one in so many.
+const FREE_RETRIES: u64 = 50;
+const RETRY_SHARE: u64 = 5;
 
 /// Who shares a limit: a provider and a name for its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,20 +39,44 @@ pub(super) struct LaneKey {
     pub(super) credential: String,
 }
 
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Priority {
+    /// Others wait for its word.
+    Orchestrator,
+    /// It has begun, or was turned away before.
+    Begun,
+    /// It comes anew.
+    New,
+}
+
+/// One request that wants a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask {
+    /// A name for the model.
+    pub(super) model: u64,
+    /// Input tokens, as far as the provider is expected to count them.
+    pub(super) tokens: u64,
+    pub(super) priority: Priority,
+    /// What it shares with others and a cache can hold, where that is worth waiting for.
+    pub(super) prefix: Option<u64>,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Shut {
+    /// The provider takes nothing more, for this reason.
+    Closed(ModelError),
+    /// It has only failed for this long.
+    Outage(Duration),
+}
+
 /// The shared limits. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    lanes: Arc<DashMap<LaneKey, Arc<Lane>>>,
+    lanes: Arc<DashMap<LaneKey, Arc<Mutex<Line>>>>,
     clock: Clock,
     max: u32,
-}
-
-#[derive(Debug)]
-struct Lane {
-    /// Held by whoever is first in the queue; tokio's mutex is fair, so its waiters are the queue.
-    turnstile: tokio::sync::Mutex<()>,
-    window: Mutex<Window>,
-    freed: Notify,
 }
 
 impl Limiter {
@@ -46,256 +86,319 @@ impl Limiter {
     }
 
     /// Waits for a place.
-    pub(super) async fn enter(&self, key: &LaneKey) -> Permit {
-        let lane = self.lane(key);
-        lane.admit(&self.clock).await;
-        Permit { lane, clock: self.clock.clone() }
-    }
-
-    fn lane(&self, key: &LaneKey) -> Arc<Lane> {
-        let make = || Arc::new(Lane { turnstile: tokio::sync::Mutex::new(()), window: Mutex::new(Window::new(self.max)), freed: Notify::new() });
-        Arc::clone(&self.lanes.entry(key.clone()).or_insert_with(make))
-    }
-}
-
-impl Lane {
-    async fn admit(&self, clock: &Clock) {
-        let _first = self.turnstile.lock().await;
+    ///
+    /// # Errors
+    /// Where waiting does not help.
+    pub(super) async fn enter(&self, key: &LaneKey, ask: Ask) -> Result<Permit, Shut> {
+        let lane = Arc::clone(&self.lanes.entry(key.clone()).or_insert_with(|| Arc::new(Mutex::new(Line::new(self.max)))));
+        let turn = Arc::new(Notify::new());
+        let place = line(&lane).join(ask, turn.clone());
+        // From here on the place in the line is given back wherever this is dropped.
+        let permit = Permit { lane, clock: self.clock.clone(), place, ask };
         loop {
-            // Asked for before looking, so that a place freed in between is not missed.
-            let freed = self.freed.notified();
-            let admission = self.window().admit(clock.elapsed());
-            match admission {
-                Admission::Now => return,
-                Admission::Full => freed.await,
-                // The clock's moments are whole milliseconds: a wait cut down to one would end before the gate opens, again and again.
-                Admission::After(wait) => clock.sleep_until(clock.now().after(wait.saturating_add(Duration::from_millis(1)))).await,
+            let standing = permit.line().stand(place, self.clock.elapsed());
+            match standing {
+                Standing::In => return Ok(permit),
+                Standing::Out(shut) => return Err(shut),
+                Standing::Waits(None) => turn.notified().await,
+                Standing::Waits(Some(wait)) => {
+                    // The clock's moments are whole milliseconds: a wait cut down to one would end before the gate opens, again and again.
+                    let due = self.clock.now().after(wait.saturating_add(Duration::from_millis(1)));
+                    tokio::select! {
+                        () = turn.notified() => {}
+                        () = self.clock.sleep_until(due) => {}
+                    }
+                }
             }
         }
     }
+}
 
-    fn window(&self) -> MutexGuard<'_, Window> {
-        // Nothing in the window's methods panics, and its numbers are sound at every line.
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn line(lane: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    // Nothing in the line's methods panics, and its numbers are sound at every line.
+    lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place among those who may ask. Dropped, it is free again.
 #[derive(Debug)]
 pub(super) struct Permit {
-    lane: Arc<Lane>,
+    lane: Arc<Mutex<Line>>,
     clock: Clock,
+    place: Place,
+    ask: Ask,
 }
 
 impl Permit {
-    /// Takes note of a good answer.
-    pub(super) fn succeeded(&self) {
-        self.lane.window().succeeded();
+    fn line(&self) -> MutexGuard<'_, Line> {
+        line(&self.lane)
+    }
+
+    /// Takes note of what an answer says of the limits.
+    pub(super) fn heard(&self, limits: &Limits) {
+        self.line().buckets.hear(limits, self.clock.elapsed());
+    }
+
+    /// Takes note that the reply has begun: its prefix can be read from the cache from now on.
+    pub(super) fn began(&self) {
+        self.line().began(self.place, self.clock.elapsed());
+    }
+
+    /// Takes note of a good answer, for which so many tokens were counted, in and out.
+    pub(super) fn succeeded(&self, counted: (u64, u64)) {
+        self.line().succeeded(self.place, self.ask.tokens, counted, self.clock.elapsed());
     }
 
     /// Takes note that the provider has too much to do, and asks everybody to wait where `wait` is given.
     pub(super) fn rejected(&self, wait: Option<Duration>) {
-        self.lane.window().rejected(self.clock.elapsed(), wait);
+        self.line().rejected(self.place, self.clock.elapsed(), wait);
+    }
+
+    /// Takes note of a failure that is the provider's or the way's.
+    pub(super) fn failed(&self) {
+        self.line().window.failed(self.clock.elapsed());
+    }
+
+    /// Sends everybody away who waits or comes: for good, or for so long those who want the same model.
+    pub(super) fn close(&self, error: &ModelError, wait: Option<Duration>) {
+        let until = wait.map(|wait| self.clock.elapsed().saturating_add(wait));
+        self.line().close(Closed { error: error.clone(), model: wait.map(|_| self.ask.model), until });
+    }
+
+    /// Returns whether one more request may be made again: an outage must not multiply what is asked.
+    pub(super) fn may_retry(&self) -> bool {
+        self.line().may_retry()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.lane.window().leave();
-        self.lane.freed.notify_one();
+        let now = self.clock.elapsed();
+        self.line().leave(self.place, now);
     }
 }
 
-/// How many may run at once, and from when. Values in, values out: time is handed in.
-#[derive(Debug, Clone)]
-struct Window {
-    limit: f64,
-    max: f64,
-    running: u32,
-    /// Nobody starts before this.
-    gate: Duration,
-    cut: Option<Duration>,
+/// A place in the line: who goes first, then who came first.
+type Place = (Priority, u64);
+
+#[derive(Debug)]
+struct Waiting {
+    ask: Ask,
+    turn: Arc<Notify>,
 }
 
-/// Whether one more may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admission {
-    Now,
-    Full,
-    After(Duration),
+/// What one who has a place has taken.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    need: Need,
+    prefix: Option<u64>,
+    is_settled: bool,
 }
 
-impl Window {
-    fn new(max: u32) -> Window {
-        let max = f64::from(max);
-        Window { limit: FIRST_LIMIT.min(max), max, running: 0, gate: Duration::ZERO, cut: None }
-    }
+#[derive(Debug, Clone, Copy)]
+enum Warmth {
+    /// The one at this place goes first, since then.
+    WarmingUp(Place, Duration),
+    /// It can be read until then.
+    Until(Duration),
+}
 
-    fn admit(&mut self, now: Duration) -> Admission {
-        if let Some(wait) = self.gate.checked_sub(now).filter(|wait| !wait.is_zero()) {
-            return Admission::After(wait);
+/// Why nobody is let in, or nobody who wants this model, until when.
+#[derive(Debug)]
+struct Closed {
+    error: ModelError,
+    model: Option<u64>,
+    until: Option<Duration>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Standing {
+    In,
+    Out(Shut),
+    /// For others; or, where it is the first, at most so long.
+    Waits(Option<Duration>),
+}
+
+/// Everybody who waits for one provider or asks it. Time is handed in.
+#[derive(Debug)]
+struct Line {
+    window: Window,
+    buckets: Buckets,
+    waiting: BTreeMap<Place, Waiting>,
+    inside: BTreeMap<Place, Taken>,
+    joined: u64,
+    prefixes: HashMap<u64, Warmth>,
+    closed: Vec<Closed>,
+    retried: u64,
+}
+
+impl Line {
+    fn new(max: u32) -> Line {
+        Line {
+            window: Window::new(max),
+            buckets: Buckets::new(),
+            waiting: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            joined: 0,
+            prefixes: HashMap::new(),
+            closed: Vec::new(),
+            retried: 0,
         }
-        if f64::from(self.running) + 1.0 > self.limit {
-            return Admission::Full;
+    }
+
+    fn join(&mut self, ask: Ask, turn: Arc<Notify>) -> Place {
+        self.joined += 1;
+        let place = (ask.priority, self.joined);
+        self.waiting.insert(place, Waiting { ask, turn });
+        place
+    }
+
+    /// Lets in whoever may come in, and says how the one at this place stands.
+    fn stand(&mut self, place: Place, now: Duration) -> Standing {
+        self.closed.retain(|closed| closed.until.is_none_or(|until| until > now));
+        let wait = self.let_in(now);
+        if self.inside.contains_key(&place) {
+            return Standing::In;
         }
-        self.running += 1;
-        Admission::Now
-    }
-
-    fn leave(&mut self) {
-        self.running = self.running.saturating_sub(1);
-    }
-
-    fn succeeded(&mut self) {
-        self.limit = (self.limit + 1.0 / self.limit).min(self.max);
-    }
-
-    fn rejected(&mut self, now: Duration, wait: Option<Duration>) {
-        if self.cut.is_none_or(|cut| now >= cut + CUT_EVERY) {
-            self.limit = (self.limit / 2.0).max(1.0);
-            self.cut = Some(now);
+        if let Some(error) = self.waiting.get(&place).and_then(|waiting| self.closed_for(&waiting.ask)) {
+            return Standing::Out(Shut::Closed(error.clone()));
         }
-        // Only ever extended: a shorter wait does not take back a longer one.
-        self.gate = self.gate.max(now.saturating_add(wait.unwrap_or_default()));
+        match wait {
+            Err(lasts) => Standing::Out(Shut::Outage(lasts)),
+            Ok(wait) if self.waiting.first_key_value().is_some_and(|(first, _)| *first == place) => Standing::Waits(wait),
+            Ok(wait) => {
+                if wait.is_some() {
+                    self.call_first();
+                }
+                Standing::Waits(None)
+            }
+        }
     }
+
+    /// Has the first of the line look again: it is the one that waits for time to pass.
+    fn call_first(&self) {
+        if let Some((_, first)) = self.waiting.first_key_value() {
+            first.turn.notify_one();
+        }
+    }
+
+    /// Lets in whoever may come in, in order; returns how long it is until somebody may for whom it is only a matter of time.
+    ///
+    /// # Errors
+    /// How long the provider has only failed, where nobody is to wait for it.
+    fn let_in(&mut self, now: Duration) -> Result<Option<Duration>, Duration> {
+        let mut wait: Option<Duration> = None;
+        let mut behind = Bound::Unbounded;
+        while let Some((place, ask)) = self.waiting.range((behind, Bound::Unbounded)).next().map(|(place, waiting)| (*place, waiting.ask)) {
+            behind = Bound::Excluded(place);
+            if self.closed_for(&ask).is_some() {
+                continue;
+            }
+            if let Some(warm_in) = self.warms_up(&ask, now) {
+                wait = Some(sooner(wait, warm_in));
+                continue;
+            }
+            match self.window.admits(now) {
+                Admission::Now => {}
+                Admission::Full => return Ok(wait),
+                Admission::After(open_in) => return Ok(Some(sooner(wait, open_in))),
+                Admission::Outage(lasts) => return Err(lasts),
+            }
+            let need = self.buckets.need(ask.tokens);
+            if let Err(filled_in) = self.buckets.take(need, now) {
+                return Ok(Some(sooner(wait, filled_in)));
+            }
+            self.window.enter(now);
+            self.inside.insert(place, Taken { need, prefix: ask.prefix, is_settled: false });
+            self.note_prefix(place, ask.prefix, now);
+            if let Some(waiting) = self.waiting.remove(&place) {
+                waiting.turn.notify_one();
+            }
+        }
+        Ok(wait)
+    }
+
+    /// Returns how long one who comes anew waits at most for the first with its prefix.
+    fn warms_up(&self, ask: &Ask, now: Duration) -> Option<Duration> {
+        match self.prefixes.get(&ask.prefix?)? {
+            Warmth::WarmingUp(_, since) if ask.priority == Priority::New => (*since + WARM_UP).checked_sub(now).filter(|wait| !wait.is_zero()),
+            Warmth::WarmingUp(..) | Warmth::Until(_) => None,
+        }
+    }
+
+    /// Notes that a prefix is being written to the cache, where it is not there already.
+    fn note_prefix(&mut self, place: Place, prefix: Option<u64>, now: Duration) {
+        let Some(prefix) = prefix else { return };
+        if self.prefixes.len() >= PREFIXES {
+            self.prefixes.retain(|_, warmth| matches!(warmth, Warmth::Until(until) if *until > now) || matches!(warmth, Warmth::WarmingUp(..)));
+        }
+        let is_cold = self.prefixes.get(&prefix).is_none_or(|warmth| matches!(warmth, Warmth::Until(until) if *until <= now));
+        if is_cold {
+            self.prefixes.insert(prefix, Warmth::WarmingUp(place, now));
+        }
+    }
+
+    fn began(&mut self, place: Place, now: Duration) {
+        if let Some(prefix) = self.inside.get(&place).and_then(|taken| taken.prefix) {
+            self.prefixes.insert(prefix, Warmth::Until(now + WARM));
+            self.call_first();
+        }
+    }
+
+    fn succeeded(&mut self, place: Place, tokens: u64, counted: (u64, u64), now: Duration) {
+        self.window.succeeded(now);
+        if let Some(taken) = self.inside.get_mut(&place).filter(|taken| !taken.is_settled) {
+            taken.is_settled = true;
+            self.buckets.settle(taken.need, tokens, counted);
+        }
+    }
+
+    fn rejected(&mut self, place: Place, now: Duration, wait: Option<Duration>) {
+        self.window.rejected(now, wait);
+        if let Some(taken) = self.inside.get_mut(&place).filter(|taken| !taken.is_settled) {
+            taken.is_settled = true;
+            self.buckets.give_back(taken.need, true);
+        }
+    }
+
+    /// Takes one out, from wherever it stands, and lets in whoever may come in for it.
+    fn leave(&mut self, place: Place, now: Duration) {
+        if let Some(taken) = self.inside.remove(&place) {
+            self.window.leave();
+            if !taken.is_settled {
+                // It reached the provider, which counted the request at least.
+                self.buckets.give_back(taken.need, false);
+            }
+            if let Some(prefix) = taken.prefix.filter(|prefix| matches!(self.prefixes.get(prefix), Some(Warmth::WarmingUp(by, _)) if *by == place)) {
+                self.prefixes.remove(&prefix);
+            }
+        }
+        self.waiting.remove(&place);
+        if !matches!(self.let_in(now), Ok(None)) {
+            self.call_first();
+        }
+    }
+
+    fn closed_for(&self, ask: &Ask) -> Option<&ModelError> {
+        self.closed.iter().find(|closed| closed.model.is_none_or(|model| model == ask.model)).map(|closed| &closed.error)
+    }
+
+    fn close(&mut self, closed: Closed) {
+        self.closed.push(closed);
+        self.waiting.values().for_each(|waiting| waiting.turn.notify_one());
+    }
+
+    fn may_retry(&mut self) -> bool {
+        let may = self.retried < FREE_RETRIES + self.joined / RETRY_SHARE;
+        self.retried += u64::from(may);
+        may
+    }
+}
+
+fn sooner(wait: Option<Duration>, other: Duration) -> Duration {
+    wait.map_or(other, |wait| wait.min(other))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{clock::Timestamp, tasks::Tasks};
-    use std::collections::{BTreeMap, VecDeque};
-
-    const S: fn(u64) -> Duration = Duration::from_secs;
-
-    #[test]
-    fn the_limit_grows_by_one_a_round_and_is_halved_once_a_crowd() {
-        let mut window = Window::new(8);
-        assert_eq!((0..5).map(|_| window.admit(S(0))).filter(|admission| *admission == Admission::Now).count(), 4);
-        assert_eq!(window.admit(S(0)), Admission::Full);
-        for _ in 0..100 {
-            window.succeeded();
-        }
-        assert!((window.limit - 8.0).abs() < f64::EPSILON, "never beyond the maximum");
-        for _ in 0..20 {
-            window.rejected(S(10), None);
-        }
-        assert!((window.limit - 4.0).abs() < f64::EPSILON, "one crowd, one cut");
-        for n in 0..20 {
-            window.rejected(S(20 + 5 * n), None);
-        }
-        assert!((window.limit - 1.0).abs() < f64::EPSILON, "never below one");
-    }
-
-    #[test]
-    fn the_gate_holds_everybody_and_is_only_extended() {
-        let mut window = Window::new(8);
-        window.rejected(S(100), Some(S(30)));
-        window.rejected(S(110), Some(S(1)));
-        assert_eq!(window.admit(S(110)), Admission::After(S(20)));
-        window.rejected(S(120), Some(Duration::MAX));
-        assert!(matches!(window.admit(S(130)), Admission::After(_)), "no overflow");
-    }
-
-    /// Fifty agents of twenty calls each at a provider that bears five requests a second and says when to come again.
-    #[test]
-    fn many_agents_at_one_limit_are_rarely_rejected_and_none_is_lost() {
-        let mut window = Window::new(64);
-        let mut queue: VecDeque<(usize, u32)> = (0..50).map(|agent| (agent, 1)).collect();
-        let mut left = [20_u32; 50];
-        // What ends when: the agent, its attempt, and whether it was rejected.
-        let mut ends: BTreeMap<(u64, usize), (u32, bool)> = BTreeMap::new();
-        let mut retries: BTreeMap<(u64, usize), u32> = BTreeMap::new();
-        let (mut now, mut tokens, mut refilled) = (0_u64, 5.0_f64, 0_u64);
-        let (mut successes, mut rejections, mut worst) = (0_u32, 0_u32, 0_u32);
-        while successes < 1000 {
-            assert!(now < 3_600_000, "it takes an hour and is not done");
-            while let Some((agent, attempt)) = queue.front().copied() {
-                if window.admit(Duration::from_millis(now)) != Admission::Now {
-                    break;
-                }
-                queue.pop_front();
-                #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-                let gained = (now - refilled) as f64 / 200.0;
-                (tokens, refilled) = ((tokens + gained).min(5.0), now);
-                let is_rejected = tokens < 1.0;
-                tokens -= if is_rejected { 0.0 } else { 1.0 };
-                let takes = if is_rejected { 50 } else { 1_500 + 97 * (agent as u64 % 10) };
-                ends.insert((now + takes, agent), (attempt, is_rejected));
-            }
-            now += 10;
-            while let Some(entry) = ends.first_entry().filter(|entry| entry.key().0 <= now) {
-                let ((_, agent), (attempt, is_rejected)) = entry.remove_entry();
-                window.leave();
-                if is_rejected {
-                    rejections += 1;
-                    worst = worst.max(attempt);
-                    window.rejected(Duration::from_millis(now), Some(S(1)));
-                    retries.insert((now + 1_000, agent), attempt + 1);
-                } else {
-                    successes += 1;
-                    window.succeeded();
-                    left[agent] -= 1;
-                    if left[agent] > 0 {
-                        queue.push_back((agent, 1));
-                    }
-                }
-            }
-            while let Some(entry) = retries.first_entry().filter(|entry| entry.key().0 <= now) {
-                let ((_, agent), attempt) = entry.remove_entry();
-                queue.push_back((agent, attempt));
-            }
-        }
-        assert!(f64::from(rejections) < 0.1 * f64::from(successes), "{rejections} rejections");
-        assert!(worst < 10, "an agent was rejected {worst} times in a row and would be lost");
-        assert!(now < 400_000, "the floor is 200 s, it took {now} ms");
-    }
-
-    fn key(name: &str) -> LaneKey {
-        LaneKey { provider: name.to_owned(), credential: String::new() }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn whoever_finds_no_place_waits_in_order_and_drops_give_places_back() {
-        let limiter = Limiter::new(Clock::fake(Timestamp(0)), 1);
-        let held = limiter.enter(&key("a")).await;
-        let mut tasks = Tasks::default();
-        for n in 0..20 {
-            let limiter = limiter.clone();
-            let enter = async move {
-                let permit = limiter.enter(&key("a")).await;
-                drop(permit);
-                n
-            };
-            tasks.spawn(enter, |_| 99);
-            // Let it take its place in the queue before the next one comes.
-            tokio::task::yield_now().await;
-        }
-        // Somebody who gives up while waiting does not hold up the others.
-        assert!(tokio::time::timeout(S(1), limiter.enter(&key("a"))).await.is_err());
-        // Another key has places of its own.
-        drop(limiter.enter(&key("b")).await);
-        drop(held);
-        let mut order = Vec::new();
-        while let Some(n) = tasks.next().await {
-            order.push(n);
-        }
-        assert_eq!(order, (0..20).collect::<Vec<_>>());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_a_rejection_everybody_waits_for_the_gate() {
-        let clock = Clock::fake(Timestamp(1_000));
-        let limiter = Limiter::new(clock.clone(), 4);
-        let permit = limiter.enter(&key("a")).await;
-        permit.rejected(Some(S(30)));
-        drop(permit);
-        drop(limiter.enter(&key("a")).await);
-        assert_eq!(clock.now(), Timestamp(31_001));
-        let permit = limiter.enter(&key("a")).await;
-        permit.rejected(Some(Duration::from_micros(1_500)));
-        drop(permit);
-        drop(limiter.enter(&key("a")).await);
-        assert_eq!(clock.now(), Timestamp(31_003), "a part of a millisecond is waited for");
-    }
-}
+mod simulation;
+#[cfg(test)]
+mod tests;

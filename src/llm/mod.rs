@@ -17,6 +17,7 @@ mod fields;
 mod gemini;
 mod http_model;
 mod limiter;
+mod moment;
 mod neutral;
 mod openai_chat;
 mod openai_responses;
@@ -142,22 +143,51 @@ pub enum ModelErrorKind {
     Cut,
     /// The provider's spend limit: waiting does not mend it.
     SpendLimit,
+    /// The provider asks to wait longer than anybody waits here.
+    Later,
     /// The key is missing or wrong.
     Unauthorized,
     /// No such model or provider.
     UnknownModel,
     /// The request does not fit the window.
     TooLong,
+    /// The provider says that thinking in the transcript belongs to another conversation.
+    Unbound,
     /// The provider refused the request as malformed: a bug of ours or of the endpoint's.
     Rejected,
     /// The script or the recording has no reply for this request.
     Script,
 }
 
+/// What is to be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing: the same request fails again, and so does any like it.
+    Stop,
+    /// The same request may succeed later.
+    Wait,
+    /// A shorter request without its thinking may succeed.
+    Repair,
+}
+
 impl ModelErrorKind {
-    /// Returns whether the same request may succeed later.
-    pub fn is_transient(self) -> bool {
-        matches!(self, ModelErrorKind::Unreachable | ModelErrorKind::Overloaded | ModelErrorKind::Cut)
+    /// Returns what is to be done about it.
+    pub fn class(self) -> Class {
+        match self {
+            ModelErrorKind::Unreachable | ModelErrorKind::Overloaded | ModelErrorKind::Cut => Class::Wait,
+            ModelErrorKind::TooLong | ModelErrorKind::Unbound => Class::Repair,
+            ModelErrorKind::SpendLimit
+            | ModelErrorKind::Later
+            | ModelErrorKind::Unauthorized
+            | ModelErrorKind::UnknownModel
+            | ModelErrorKind::Rejected
+            | ModelErrorKind::Script => Class::Stop,
+        }
+    }
+
+    /// Returns whether a run waits for it, ended and to be resumed, instead of failing.
+    pub fn parks(self) -> bool {
+        matches!(self, ModelErrorKind::SpendLimit | ModelErrorKind::Later)
     }
 
     /// Returns the one word for it, in snake case.
@@ -167,9 +197,11 @@ impl ModelErrorKind {
             ModelErrorKind::Overloaded => "overloaded",
             ModelErrorKind::Cut => "cut",
             ModelErrorKind::SpendLimit => "spend_limit",
+            ModelErrorKind::Later => "later",
             ModelErrorKind::Unauthorized => "unauthorized",
             ModelErrorKind::UnknownModel => "unknown_model",
             ModelErrorKind::TooLong => "too_long",
+            ModelErrorKind::Unbound => "unbound",
             ModelErrorKind::Rejected => "rejected",
             ModelErrorKind::Script => "script",
         }

@@ -18,13 +18,15 @@ pub(super) struct Watch<'a> {
     pub(super) target: Target<'a>,
     pub(super) sink: &'a dyn Sink,
     pub(super) clock: &'a Clock,
+    /// When the request began, on the clock's monotonic side.
+    pub(super) began: Duration,
 }
 
 /// Reads a stream to its end. Where it breaks, the decoder decides whether the reply was whole before.
 pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, mut decoder: Box<dyn Decoder>, watch: Watch<'_>) -> Result<Reply, Fault> {
     let body = pin!(body);
     let mut events = pin!(SseByteStream::new(body));
-    let mut last_word = watch.clock.elapsed();
+    let mut last_word = watch.began;
     let mut broken = None;
     let patience = SEMANTIC_IDLE.max(watch.target.endpoint.timeouts.idle);
     loop {

@@ -13,7 +13,7 @@ use crate::{
 use std::collections::BTreeMap;
 
 /// The step id that the orchestrator's node has.
-pub(super) const ORCHESTRATOR: &str = "orchestrator";
+pub const ORCHESTRATOR: &str = "orchestrator";
 /// Beside the steps of the last iteration, what a loop's output holds.
 pub(super) const ITERATIONS: &str = "iterations";
 /// Ids that no step may have.

@@ -26,6 +26,7 @@ mod writers;
 
 pub use catalog::{AgentFile, Catalog, Prices, WorkflowFile};
 pub use compile::MAX_PARALLEL;
+pub use frames::ORCHESTRATOR;
 pub use graph::{Edge, Plan};
 pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{

@@ -92,7 +92,7 @@ fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Rep
     let clock = Clock::fake(Timestamp(0));
     let decoder = provider(protocol).decoder(&call, target);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(decode(stream::iter(pieces), decoder, Watch { target, sink: &Silent, clock: &clock }))
+    runtime.block_on(decode(stream::iter(pieces), decoder, Watch { target, sink: &Silent, clock: &clock, began: Duration::ZERO }))
 }
 
 fn whole(protocol: Protocol, text: &str) -> Result<Reply, Fault> {
@@ -190,7 +190,7 @@ fn signs_of_life_alone_are_a_stall() {
                 messages: &[],
             };
             let decoder = provider(Protocol::Anthropic).decoder(&call, target);
-            decode(ticking, decoder, Watch { target, sink: &Silent, clock: &clock }).await.unwrap_err()
+            decode(ticking, decoder, Watch { target, sink: &Silent, clock: &clock, began: Duration::ZERO }).await.unwrap_err()
         });
         assert_eq!(fault.error.kind, ModelErrorKind::Cut);
         assert!(fault.error.message.contains("signs of life for 300 s"), "{}", fault.error.message);

@@ -222,7 +222,7 @@ async fn waits_are_as_long_as_the_server_asks() {
 async fn what_waiting_does_not_mend_is_told_at_once() {
     let spend = r#"{"error":{"type":"rate_limit_error","message":"spent","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
     for (answer, kind, word) in [
-        (Answer::wait(429, "rate_limit_error", "3600"), ModelErrorKind::Overloaded, "3600 s"),
+        (Answer::wait(429, "rate_limit_error", "3600"), ModelErrorKind::Later, "3600 s"),
         (Answer::Status(429, Vec::new(), spend.to_owned()), ModelErrorKind::SpendLimit, "spent"),
         (Answer::Status(529, vec![("x-should-retry", "false".to_owned())], "{}".to_owned()), ModelErrorKind::Overloaded, "529"),
         (Answer::Status(401, Vec::new(), r#"{"error":{"message":"bad key sk-secret"}}"#.to_owned()), ModelErrorKind::Unauthorized, "bad key ***"),

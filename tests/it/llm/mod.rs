@@ -6,6 +6,7 @@ mod gemini;
 mod http;
 mod requests;
 mod responses;
+mod shared;
 
 use serde_json::Value;
 use spinney::{

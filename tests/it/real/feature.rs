@@ -19,7 +19,7 @@ pub(super) const CHECK: &str = "cat *.txt && ! grep -v '^once [a-z]*$' *.txt";
 
 /// A server that plays `feature`, whose coders are only answered once both are there.
 pub(super) fn parallel(asked: &Asked) -> (Answer, Delivery) {
-    let meet = if mind::is_coder_at_start(asked) { 2 } else { 0 };
+    let meet = if mind::is_coder_under_way(asked) { 2 } else { 0 };
     (Answer::Say(mind::feature(asked)), Delivery { meet, ..Delivery::default() })
 }
 

@@ -106,9 +106,9 @@ pub(super) fn feature(asked: &Asked) -> Said {
     }
 }
 
-/// Returns whether a request is a coder's first.
-pub(super) fn is_coder_at_start(asked: &Asked) -> bool {
-    asked.turn() == 0 && heard(asked).first.contains("Write the ")
+/// Returns whether a request is a coder's second: the first of several goes alone until its reply begins.
+pub(super) fn is_coder_under_way(asked: &Asked) -> bool {
+    asked.turn() == 1 && heard(asked).first.contains("Write the ")
 }
 
 /// Asserts what holds of all conversations of a run: nothing was refused, each request begins with all of the one before,
