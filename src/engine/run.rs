@@ -621,7 +621,8 @@ impl<S: Store> Engine<'_, S> {
         if !self.workers.is_empty() {
             return Ok(None);
         }
-        if self.live.stopping {
+        // Whoever was being asked hears of a cancelling first, and nobody's asking is no reason to park.
+        if self.live.stopping || self.cancel.is_cancelled() {
             return Ok(Some(Ended::Interrupted));
         }
         let is_late = people::over(state, self.crew.clock().now()).is_some();

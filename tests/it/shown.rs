@@ -12,6 +12,7 @@ steps:
     steps: { fix: { run: "echo {{ loop.iteration | sh }}", output: { parse: json } } }
   call: { workflow: part }
   broken:
+    needs: [each, polish, call]
     output: { parse: json }
     run: |
       echo first
