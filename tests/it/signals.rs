@@ -125,7 +125,7 @@ fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
     if !Command::new("unshare").args(inside).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         return; // This machine lets nobody make one.
     }
-    let bench = Bench::new().workflow("shell", "version: 1\nname: shell\nsteps:\n  look: { run: pwd }\noutputs: { said: \"{{ steps.look.output }}\" }\n");
+    let bench = Bench::new().workflow("shell", "version: 1\nname: shell\nsteps:\n  look: { run: pwd }\noutputs: { said: \"{{ steps.look.stdout }}\" }\n");
     let output = Command::new("unshare")
         .args(inside)
         .args([env!("CARGO_BIN_EXE_spinney"), "run", "shell"])
