@@ -14,7 +14,7 @@ use super::{
 use crate::{
     agent::{Purse as _, Trouble, out_of_budget},
     clock::{Clock, Timestamp, seconds},
-    event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
+    event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
     journal::{Journal, Nowhere, RunState},
     message::{Reply, Usage},
     plan::{Plan, PlannedStep, Work},
@@ -23,7 +23,7 @@ use crate::{
 };
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -71,6 +71,8 @@ pub struct Leg {
     /// The leg whose end let it begin.
     after: Option<usize>,
     takes_a_place: bool,
+    /// Whether its output follows from nothing but its schema.
+    pub is_made_up: bool,
 }
 
 /// Why nothing could be simulated. Fits after "failed to".
@@ -111,6 +113,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         watched.see(&record);
     }
     let ended = run::drive(journal, Arc::new(Cast(stage.clone())), CancellationToken::new(), &mut |record| watched.see(record)).await?;
+    stub::check_items(&stage.stub, &watched.items)?;
     let scene = std::mem::take(&mut *stage.scene());
     let took = Duration::from_millis(stage.clock.now().0);
     Ok(Simulated {
@@ -131,6 +134,8 @@ struct Watched {
     skipped: Vec<(NodeId, SkipCause)>,
     limit: Option<Limit>,
     records: u64,
+    /// The keys of items by the path of their step.
+    items: BTreeMap<Vec<String>, BTreeSet<String>>,
 }
 
 impl Watched {
@@ -139,6 +144,9 @@ impl Watched {
         match &record.event {
             Event::StepFinished { node, outcome: Outcome::Skipped(cause) } => self.skipped.push((node.clone(), cause.clone())),
             Event::LimitReached { limit } => self.limit = Some(*limit),
+            Event::ItemsAdded { step, items, .. } => {
+                self.items.entry(stub::path(step)).or_default().extend(items.iter().map(|item| item.key.clone()));
+            }
             _ => {}
         }
     }
@@ -215,12 +223,13 @@ impl Stage {
         released
     }
 
-    fn begin(&self, job: &Job, step: &PlannedStep, usd: f64, tokens: u64) -> usize {
+    fn begin(&self, job: &Job, step: &PlannedStep, act: &Act) -> usize {
         let now = Duration::from_millis(self.clock.now().0);
         let mut scene = self.scene();
         let after = scene.cause;
         let (node, attempt) = (job.node.clone(), job.state.attempts);
-        scene.legs.push(Leg { node, attempt, began: now, ended: now, failure: None, usd, tokens, after, takes_a_place: step.takes_a_place() });
+        let (usd, tokens, is_made_up) = (act.usd, act.tokens.unwrap_or(0), act.is_made_up);
+        scene.legs.push(Leg { node, attempt, began: now, ended: now, failure: None, usd, tokens, after, takes_a_place: step.takes_a_place(), is_made_up });
         scene.legs.len() - 1
     }
 
@@ -256,24 +265,30 @@ impl Stage {
 
     /// Decides how a node ends: after how long, and how.
     fn act(&self, job: &Job, step: &PlannedStep, purse: &RunPurse) -> Act {
-        let said = stub::said(&self.stub, &job.node, self.count(&job.node));
-        let is_agent = matches!(step.work, Work::Agent { .. });
-        let (usd, tokens) = if is_agent { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
-        if is_agent && let Err(refused) = purse.reserve(tokens) {
+        let said = stub::said(&self.stub, step, &job.node, self.count(&job.node));
+        let spends = step.sessions().is_some();
+        let (usd, tokens) = if spends { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
+        if spends && let Err(refused) = purse.reserve(tokens) {
             // Nobody is asked for more here: it ends as if the answer were no.
             let failure = match (refused, purse.reached()) {
                 (Trouble::Failed(failure), _) => failure,
                 (Trouble::Parked | Trouble::Interrupted, limit) => out_of_budget(limit.unwrap_or(Limit::Tokens)),
             };
-            return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, end: failure.into() };
+            return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, is_made_up: false, end: failure.into() };
         }
         let (takes, too_long) = stub::takes(&said, step);
-        let end = if too_long {
-            Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(takes))).hint("raise the step's `timeout`").into()
+        let mut act = Act { takes, usd, tokens: spends.then_some(tokens), is_made_up: false, end: Outcome::Succeeded(Success::default()) };
+        if let Some(failure) = act.hold(step, job.state.handed_over) {
+            act.end = failure.into();
+        } else if too_long {
+            let failure = Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(takes)));
+            act.end = failure.hint("raise the step's `timeout`").into();
         } else {
-            stub::give(job, step, &said, &self.sources(job, step)).map_or_else(Outcome::Failed, Outcome::Succeeded)
-        };
-        Act { takes, usd, tokens: is_agent.then_some(tokens), end }
+            let given = stub::give(job, step, &said, &self.sources(job, step));
+            act.is_made_up = given.as_ref().is_ok_and(|given| given.is_made_up);
+            act.end = given.map_or_else(Outcome::Failed, |given| Outcome::Succeeded(given.success));
+        }
+        act
     }
 }
 
@@ -284,9 +299,33 @@ struct Cast(Arc<Stage>);
 struct Act {
     takes: Duration,
     usd: f64,
-    /// What is set aside for it, where it is an agent.
+    /// What is set aside for it, where it asks a model.
     tokens: Option<u64>,
+    is_made_up: bool,
     end: Outcome,
+}
+
+impl Act {
+    /// Holds it to the limits of its sessions: it uses no more than they allow, and fails where it wanted to.
+    fn hold(&mut self, step: &PlannedStep, handed_over: bool) -> Option<Failure> {
+        let tokens = self.tokens.filter(|_| !matches!(step.work, Work::Merge(_)))?;
+        let (own, sessions) = step.sessions()?;
+        let limits = step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own).limits;
+        let most_tokens = limits.tokens.saturating_mul(sessions.into());
+        let (limit, said) = if self.takes > limits.time {
+            self.takes = limits.time;
+            (Limit::Time, seconds(limits.time))
+        } else if tokens > most_tokens {
+            self.tokens = Some(most_tokens);
+            (Limit::Tokens, format!("{most_tokens} tokens"))
+        } else {
+            let most = limits.usd.map(|usd| usd * f64::from(sessions)).filter(|most| self.usd > *most)?;
+            self.usd = most;
+            (Limit::Money, format!("${most:.2}"))
+        };
+        let failure = Failure::new(FailureKind::Limit(limit), format!("agent `{}` would pass its limit of {said}", own.name));
+        Some(failure.hint("raise the `budget` of the agent or of the step, or say less in the stub"))
+    }
 }
 
 impl Crew for Cast {
@@ -301,7 +340,7 @@ impl Crew for Cast {
             return Box::pin(async move { End::Finished(bug.into()) });
         };
         let act = self.0.act(&job, step, &job.purse);
-        let leg = self.0.begin(&job, step, act.usd, act.tokens.unwrap_or(0));
+        let leg = self.0.begin(&job, step, &act);
         let released = self.0.schedule(Some(leg), act.takes, job.cancel.clone());
         let stage = self.0.clone();
         Box::pin(async move {

@@ -4,61 +4,195 @@
 use super::steps::Job;
 use crate::{
     event::{CommitId, Failure, FailureKind, NodeId, StepId, Success},
-    plan::{Plan, PlannedStep, Work},
+    journal::{FINALLY, ON_FAILURE},
+    plan::{self, Plan, PlannedStep, Work},
     prompts,
     source::{Diagnostic, Diagnostics, codes, nearest},
     workflow::{Parse, Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime},
 };
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// How long an agent takes of which nothing is said.
 pub const AGENT_TAKES: Duration = Duration::from_mins(1);
 /// How long everything else takes of which nothing is said.
 pub const OTHER_TAKES: Duration = Duration::from_secs(10);
+/// Keys that a message lists.
+const LISTED: usize = 10;
 /// How deep an output is made from its schema.
 const DEPTH: usize = 12;
 /// Lines of the output of a command whose lines are asked for.
 const LINES: usize = 3;
 
-/// Says which steps of a stub are no steps of the plan.
+/// Says what of a stub means nothing for the plan: steps that it does not have, and keys that say nothing for their kind.
+///
+/// # Errors
+/// All of it, each with its place.
+pub(super) fn check(plan: &Plan, stub: &Stub) -> Result<(), Diagnostics> {
+    let mut checker = Checker { stub, found: Vec::new() };
+    checker.steps(plan, &stub.steps);
+    if checker.found.is_empty() { Ok(()) } else { Err(Diagnostics(checker.found)) }
+}
+
+/// Says which items of a stub no step has had, though the items of that step were there. `had` holds the path of each such
+/// step, with the keys.
 ///
 /// # Errors
 /// All of them, each with its place.
-pub(super) fn check(plan: &Plan, stub: &Stub) -> Result<(), Diagnostics> {
+pub(super) fn check_items(stub: &Stub, had: &BTreeMap<Vec<String>, BTreeSet<String>>) -> Result<(), Diagnostics> {
     let mut found = Vec::new();
-    check_steps(plan, &stub.steps, stub, &mut found);
+    for (path, keys) in had {
+        let Some(stubbed) = at(&stub.steps, path) else { continue };
+        for (key, _) in stubbed.items.iter().filter(|(key, _)| !keys.contains(&key.value)) {
+            let wrong = Diagnostic::error(codes::STUB, &stub.source, key.span, format!("`{}` has had no item `{}`", path.join("/"), key.value));
+            let near = nearest(&key.value, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
+            let first = || keys.iter().take(LISTED).map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+            found.push(wrong.help(near.unwrap_or_else(|| if keys.is_empty() { "it had none".to_owned() } else { format!("its items were {}", first()) })));
+        }
+    }
     if found.is_empty() { Ok(()) } else { Err(Diagnostics(found)) }
 }
 
-fn check_steps(plan: &Plan, steps: &[StubbedStep], stub: &Stub, found: &mut Vec<Diagnostic>) {
-    for stubbed in steps {
-        let Some(step) = plan.step(&StepId(stubbed.id.value.clone())) else {
-            let unknown = Diagnostic::error(codes::UNKNOWN_STEP, &stub.source, stubbed.id.span, format!("there is no step `{}`", stubbed.id.value));
-            let near = nearest(&stubbed.id.value, plan.order().iter().map(|id| id.0.as_str()));
-            found.push(match near {
-                Some(near) => unknown.help(format!("did you mean `{near}`?")),
-                None => unknown.help(format!("the steps are those of `{}`", plan.name)),
-            });
-            continue;
-        };
+struct Checker<'a> {
+    stub: &'a Stub,
+    found: Vec<Diagnostic>,
+}
+
+impl Checker<'_> {
+    fn steps(&mut self, plan: &Plan, steps: &[StubbedStep]) {
+        for stubbed in steps {
+            let ending = match stubbed.id.value.as_str() {
+                ON_FAILURE => Some(&plan.on_failure),
+                FINALLY => Some(&plan.finally),
+                _ => None,
+            };
+            match (ending, plan.step(&StepId(stubbed.id.value.clone()))) {
+                (Some(Some(inner)), _) => self.steps(inner, &stubbed.steps),
+                (None, Some(step)) => self.step(step, stubbed),
+                (Some(None), _) | (None, None) => {
+                    let unknown =
+                        Diagnostic::error(codes::UNKNOWN_STEP, &self.stub.source, stubbed.id.span, format!("there is no step `{}`", stubbed.id.value));
+                    let near = nearest(&stubbed.id.value, plan.order().iter().map(|id| id.0.as_str()));
+                    let help = near.map_or_else(|| format!("the steps are those of `{}`", plan.name), |near| format!("did you mean `{near}`?"));
+                    self.found.push(unknown.help(help));
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, step: &PlannedStep, stubbed: &StubbedStep) {
+        for said in times(&stubbed.gives).chain(stubbed.items.iter().flat_map(|(_, gives)| times(gives))) {
+            self.time(step, said);
+        }
+        if !step.is_fan() {
+            for (key, _) in &stubbed.items {
+                let wrong = Diagnostic::error(codes::NOT_OF_THIS_VERB, &self.stub.source, key.span, format!("step `{}` has no items", step.id));
+                self.found.push(wrong.help("say it of the step itself"));
+            }
+        }
         match step.inner() {
-            Some(inner) => check_steps(inner, &stubbed.steps, stub, found),
-            None => found.extend(stubbed.steps.iter().map(|inside| {
-                Diagnostic::error(codes::UNKNOWN_STEP, &stub.source, inside.id.span, format!("step `{}` has no steps inside it", stubbed.id.value))
+            Some(inner) => self.steps(inner, &stubbed.steps),
+            None => self.found.extend(stubbed.steps.iter().map(|inside| {
+                Diagnostic::error(codes::UNKNOWN_STEP, &self.stub.source, inside.id.span, format!("step `{}` has no steps inside it", step.id))
                     .help("only a loop and the call of a workflow have steps inside")
             })),
         }
     }
+
+    fn time(&mut self, step: &PlannedStep, said: &StubbedTime) {
+        let Kind { what, keys, instead } = Kind::of(step);
+        for key in said.keys.iter().filter(|key| !keys.contains(&key.value)) {
+            let wrong = Diagnostic::error(codes::NOT_OF_THIS_VERB, &self.stub.source, key.span, format!("`{}` says nothing for {what}", key.value));
+            self.found.push(wrong.help(instead));
+        }
+        let wrong = said.status.and_then(|status| not_of(step, status)).map(|why| ("status", why)).into_iter();
+        for (key, why) in wrong.chain(said.output.as_ref().and_then(|output| misfit(step, output)).map(|why| ("output", why))) {
+            if let Some(at) = said.keys.iter().find(|at| at.value == key && keys.contains(&key)) {
+                self.found.push(Diagnostic::error(codes::STUB, &self.stub.source, at.span, why.0).help(why.1));
+            }
+        }
+    }
 }
 
-/// Returns what the stub says of a node the time with this number, from 0.
-pub(super) fn said(stub: &Stub, node: &NodeId, number: usize) -> StubbedTime {
-    let stubbed = find(&stub.steps, node);
+fn times(node: &StubbedNode) -> impl Iterator<Item = &StubbedTime> {
+    std::iter::once(&node.always).chain(&node.times)
+}
+
+/// What a stub may say of one kind of step.
+struct Kind {
+    what: &'static str,
+    keys: &'static [&'static str],
+    instead: &'static str,
+}
+
+impl Kind {
+    fn of(step: &PlannedStep) -> Kind {
+        const WITH_AGENT: &[&str] = &["status", "output", "error", "usd", "tokens", "duration"];
+        const WITHOUT: &[&str] = &["status", "output", "error", "duration"];
+        let kind = |what, keys, instead| Kind { what, keys, instead };
+        let work = |what, agent: bool| kind(what, if agent { WITH_AGENT } else { WITHOUT }, "take it out");
+        match &step.work {
+            Work::Agent { .. } => kind("a step that is an agent", WITH_AGENT, "an agent has a `status`, an `output` and an `error`"),
+            Work::Run { .. } => kind("a command", &["status", "output", "error", "stdout", "exit_code", "duration"], "a command costs nothing"),
+            Work::Merge(_) => work("this merge", step.sessions().is_some()),
+            Work::Select(_) => work("this choice", step.sessions().is_some()),
+            Work::Approve(_) => work("a question to a person", false),
+            Work::Loop(_) => kind("a loop", &[], "say it of the steps in its body, below `steps`"),
+            Work::Workflow(_) => kind("the call of a workflow", &[], "say it of the steps of that workflow, below `steps`"),
+        }
+    }
+}
+
+/// Says why a step cannot end like this, and what to say instead.
+fn not_of(step: &PlannedStep, status: StubbedStatus) -> Option<(String, String)> {
+    let why = |why: &str, help: &str| Some((why.to_owned(), help.to_owned()));
+    match (status, &step.work) {
+        (StubbedStatus::Unavailable, Work::Run { .. }) => why("a command is never `unavailable`", "say `status: failed`, or an `exit_code`"),
+        (StubbedStatus::Unavailable | StubbedStatus::Timeout, Work::Approve(_)) => {
+            why("a person says yes or no", "say `status: failed` for a no, with the words as `error`")
+        }
+        (StubbedStatus::Unavailable, _) if step.sessions().is_none() => why("only a model is ever `unavailable`, and this step asks none", "say `status: failed`"),
+        _ => None,
+    }
+}
+
+/// Says why a step cannot have this output, and what to say instead. What has a schema is held against it when it is given.
+fn misfit(step: &PlannedStep, output: &Value) -> Option<(String, String)> {
+    let text = || Some(("without a schema the output of this step is text".to_owned(), "write it as text, or give the step an `output`".to_owned()));
+    match &step.work {
+        Work::Agent { .. } if step.output_schema.is_none() && !output.is_string() => text(),
+        Work::Run { .. } if step.parse.is_none() && !output.is_string() => text(),
+        Work::Run { .. } if step.parse == Some(Parse::Lines) && !output.as_array().is_some_and(|lines| lines.iter().all(Value::is_string)) => {
+            Some(("the output of this step is a list of lines".to_owned(), "write it as a list of texts".to_owned()))
+        }
+        Work::Merge(_) | Work::Select(_) | Work::Approve(_) => {
+            let known = usual(step, None, &[]);
+            let names = known.as_object().into_iter().flat_map(Map::keys).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let fits = output.as_object().is_some_and(|said| said.keys().all(|name| known.get(name).is_some()));
+            (!fits).then(|| ("this step has another output".to_owned(), format!("it has {names}; what is not said stays as it is")))
+        }
+        _ => None,
+    }
+}
+
+/// Returns what the stub says of a node the time with this number, from 0. Where nothing is said of its cost, each of its
+/// sessions costs what one does; of a merge it is not known whether there is any.
+pub(super) fn said(stub: &Stub, step: &PlannedStep, node: &NodeId, number: usize) -> StubbedTime {
+    let stubbed = at(&stub.steps, &path(node));
     let of_step = stubbed.map(|step| step.gives.time(number)).unwrap_or_default();
     let item = stubbed.zip(node.item.as_ref()).and_then(|(step, key)| step.items.iter().find(|(of, _)| of.value == *key));
     let of_item = item.map(|(_, gives): &(_, StubbedNode)| gives.time(number)).unwrap_or_default();
-    of_item.or(&of_step).or(&stub.defaults)
+    let sessions = step.sessions().map_or(0, |(_, sessions)| if let Work::Merge(_) = step.work { 0 } else { sessions });
+    let defaults = StubbedTime {
+        usd: stub.defaults.usd.map(|usd| usd * f64::from(sessions)),
+        tokens: stub.defaults.tokens.map(|tokens| tokens.saturating_mul(sessions.into())),
+        duration: stub.defaults.duration,
+        ..StubbedTime::default()
+    };
+    of_item.or(&of_step).or(&defaults)
 }
 
 /// Returns the steps that lead to a node, the outermost first.
@@ -71,12 +205,11 @@ pub(super) fn beside(a: &NodeId, b: &NodeId) -> bool {
     a.within == b.within
 }
 
-fn find<'a>(steps: &'a [StubbedStep], node: &NodeId) -> Option<&'a StubbedStep> {
-    let mut steps = steps;
-    for frame in &node.within {
-        steps = &steps.iter().find(|step| step.id.value == frame.step.0)?.steps;
-    }
-    steps.iter().find(|step| step.id.value == node.step.0)
+/// Returns what is said of the step that these steps lead to.
+fn at<'a>(steps: &'a [StubbedStep], path: &[String]) -> Option<&'a StubbedStep> {
+    let (first, rest) = path.split_first()?;
+    let step = steps.iter().find(|step| step.id.value == *first)?;
+    if rest.is_empty() { Some(step) } else { at(&step.steps, rest) }
 }
 
 /// Returns how long it takes, and whether its time ends it.
@@ -86,31 +219,54 @@ pub(super) fn takes(said: &StubbedTime, step: &PlannedStep) -> (Duration, bool) 
     (takes.min(step.timeout), takes > step.timeout)
 }
 
+/// What a node gives.
+pub(super) struct Given {
+    pub(super) success: Success,
+    /// Whether its output follows from nothing but its schema.
+    pub(super) is_made_up: bool,
+}
+
 /// Makes what a node gives. `landed` is the work that a merge or a choice is among.
-pub(super) fn give(job: &Job, step: &PlannedStep, said: &StubbedTime, landed: &[NodeId]) -> Result<Success, Failure> {
+pub(super) fn give(job: &Job, step: &PlannedStep, said: &StubbedTime, landed: &[NodeId]) -> Result<Given, Failure> {
     let what = render(job, step)?;
     let commit =
         step.writes.then(|| CommitId(format!("{}{}", crate::event::BlobId::of(job.node.to_string().as_bytes()).0.get(..38).unwrap_or_default(), "00")));
+    let is_made_up = said.output.is_none() && said.stdout.is_none() && (step.output_schema.is_some() || step.parse.is_some());
     let output = match &step.work {
-        Work::Run { .. } => return command(step, said, &what).map(|output| Success { output, commit }),
+        Work::Run { .. } => command(step, said, &what)?,
         _ if ends_badly(said) => return Err(failed(said, Value::Null)),
-        _ if said.output.is_some() => fitting(step, said.output.clone().unwrap_or_default())?,
-        Work::Agent { .. } => match &step.output_schema {
-            Some(schema) => fitting(step, example(schema, schema, "", 0))?,
-            None => Value::String(format!("What `{}` would say.", job.node)),
+        Work::Agent { .. } => match (&said.output, &step.output_schema) {
+            (Some(output), _) => fitting(step, output.clone())?,
+            (None, Some(schema)) => fitting(step, example(schema, schema, "", 0))?,
+            (None, None) => Value::String(format!("What `{}` would say.", job.node)),
         },
+        Work::Merge(_) | Work::Select(_) | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => {
+            let mut output = usual(step, commit.as_ref(), landed);
+            for (name, value) in said.output.iter().filter_map(Value::as_object).flatten() {
+                output[name] = value.clone();
+            }
+            output
+        }
+    };
+    Ok(Given { success: Success { output, commit }, is_made_up })
+}
+
+/// The output of what joins, chooses or asks, where all goes well.
+fn usual(step: &PlannedStep, commit: Option<&CommitId>, landed: &[NodeId]) -> Value {
+    let commit = commit.map(|commit| commit.0.clone());
+    match &step.work {
         Work::Merge(_) => {
             let landed: Vec<String> = landed.iter().map(ToString::to_string).collect();
-            json!({"commit": commit.as_ref().map(|commit| commit.0.clone()), "landed": landed, "ejected": [], "conflicts": [], "report": "simulated"})
+            json!({"commit": commit, "landed": landed, "ejected": [], "conflicts": [], "report": "simulated"})
         }
-        Work::Select(_) => {
-            let winner = landed.first().map(ToString::to_string);
-            json!({"winner": winner, "why": "simulated", "scores": {}, "commit": commit.as_ref().map(|commit| commit.0.clone())})
+        Work::Select(select) => {
+            // As in a real run: items of one step go by their keys.
+            let name = |node: &NodeId| node.item.clone().filter(|_| select.from.len() == 1).unwrap_or_else(|| node.to_string());
+            json!({"winner": landed.first().map(name), "why": "simulated", "scores": {}, "commit": commit})
         }
         Work::Approve(_) => json!({"approved": true, "by": "stub", "note": ""}),
-        Work::Workflow(_) | Work::Loop(_) => Value::Null,
-    };
-    Ok(Success { output, commit })
+        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Loop(_) => Value::Null,
+    }
 }
 
 fn render(job: &Job, step: &PlannedStep) -> Result<String, Failure> {
@@ -124,7 +280,7 @@ fn render(job: &Job, step: &PlannedStep) -> Result<String, Failure> {
 }
 
 fn ends_badly(said: &StubbedTime) -> bool {
-    said.status.is_some_and(|status| status != StubbedStatus::Succeeded) || said.error.is_some()
+    said.ends_well() == Some(false)
 }
 
 fn failed(said: &StubbedTime, output: Value) -> Failure {
@@ -138,6 +294,9 @@ fn failed(said: &StubbedTime, output: Value) -> Failure {
 }
 
 fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Value, Failure> {
+    if said.status == Some(StubbedStatus::Timeout) {
+        return Err(failed(said, Value::Null));
+    }
     let exit_code = said.exit_code.unwrap_or(i64::from(ends_badly(said)));
     let lines = || Value::from((1..=LINES).map(|number| format!("line-{number}")).collect::<Vec<_>>());
     let printed = said.stdout.clone();
@@ -168,15 +327,8 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
 /// Holds an output against the step's schema.
 fn fitting(step: &PlannedStep, output: Value) -> Result<Value, Failure> {
     let Some(schema) = &step.output_schema else { return Ok(output) };
-    let misfit = match jsonschema::validator_for(schema) {
-        Ok(validator) => validator.iter_errors(&output).next().map(|error| format!("{error} at `{}`", error.instance_path())),
-        Err(error) => Some(error.to_string()),
-    };
-    match misfit {
-        None => Ok(output),
-        Some(why) => Err(Failure::new(FailureKind::Schema, format!("the simulated output does not fit its schema: {why}"))
-            .hint(format!("give `{}` an `output` in the stub file", step.id))),
-    }
+    let wrong = |why| Failure::new(FailureKind::Schema, format!("the simulated output does not fit its schema: {why}"));
+    plan::fits(schema, &output).map(|()| output).map_err(|why| wrong(why).hint(format!("give `{}` an `output` in the stub file", step.id)))
 }
 
 /// Makes a value that a schema describes: the first of what it names, and one of each thing it wants.

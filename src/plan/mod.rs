@@ -32,6 +32,7 @@ pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{
     AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work,
 };
+pub use schemas::fits;
 
 #[cfg(test)]
 mod tests;

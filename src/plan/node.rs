@@ -297,13 +297,18 @@ impl PlannedStep {
 
     /// Returns the agents that it puts to work.
     pub fn agents(&self) -> impl Iterator<Item = &Arc<AgentSpec>> {
-        let own = match &self.work {
-            Work::Agent { agent, .. } => Some(agent),
-            Work::Merge(merge) => merge.resolver.as_ref(),
-            Work::Select(select) => select.judge.as_ref().map(|judge| &judge.agent),
+        self.sessions().map(|(agent, _)| agent).into_iter().chain(&self.retry_with)
+    }
+
+    /// Returns the agent that does one try of one item, settles its conflicts or judges it, and in how many sessions at most;
+    /// a merge has as many for each conflict.
+    pub fn sessions(&self) -> Option<(&Arc<AgentSpec>, u32)> {
+        match &self.work {
+            Work::Agent { agent, .. } => Some((agent, 1)),
+            Work::Merge(merge) => merge.resolver.as_ref().map(|agent| (agent, merge.resolver_attempts)),
+            Work::Select(select) => select.judge.as_ref().map(|judge| (&judge.agent, judge.votes)),
             Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => None,
-        };
-        own.into_iter().chain(&self.retry_with)
+        }
     }
 
     /// Returns whether its nodes take one of the run's places while they run.

@@ -15,6 +15,19 @@ const PREFIX: &str = "#/schemas/";
 /// How deep references are followed when a field is looked up.
 const MAX_HOPS: usize = 64;
 
+/// Misfits of one value that are told.
+const TOLD: usize = 8;
+
+/// Holds a value against a schema.
+///
+/// # Errors
+/// Where it does not fit, a few of the places, for a message.
+pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
+    let validator = jsonschema::validator_for(schema).map_err(|error| format!("the schema itself is wrong: {error}"))?;
+    let misfits: Vec<String> = validator.iter_errors(value).take(TOLD).map(|error| format!("at `{}`: {error}", error.instance_path())).collect();
+    if misfits.is_empty() { Ok(()) } else { Err(misfits.join("; ")) }
+}
+
 /// Every schema by name, references resolved into `$defs` of its own, checked to be JSON Schema.
 pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTreeMap<String, Arc<Value>> {
     let mut sound = true;

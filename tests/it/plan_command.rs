@@ -248,12 +248,10 @@ fn loops_iterate_matrices_multiply_and_the_ends_run() {
 #[test]
 fn the_shipped_workflows_are_planned_and_simulated() {
     let bench = Bench::new();
-    // What the review's own script puts together has no schema to make it from.
-    let checked = "defaults: { duration: 1m }\nsteps: { checked: { output: { verdict: approve, summary: Good., findings: [], astray: [] } } }\n";
     let plain = "defaults: { duration: 1m }\n";
     let shipped = [
         ("feature", plain, &["--input", "goal=x"][..]),
-        ("review", checked, &[]),
+        ("review", plain, &[]),
         ("migrate", plain, &["--input", "pattern=x", "--input", "how=y"]),
         ("tournament", plain, &["--input", "bug=x"]),
     ];
@@ -262,4 +260,65 @@ fn the_shipped_workflows_are_planned_and_simulated() {
         assert!(bench.spinney(&planned).code(0).out.contains("costs at most"), "{name}");
         simulate(&bench, name, stub, inputs).code(0);
     }
+}
+
+/// Every kind of step, and what may not be said of it.
+#[test]
+fn nothing_that_a_stub_says_is_passed_over() {
+    let bench = Bench::new().workflow("whole", WHOLE);
+    let wrong = |stub: &str| {
+        let said = simulate(&bench, "whole", stub, &[]).code(2);
+        assert!(said.err.contains("stub.yaml:") || said.err.contains("script"), "it has a place: {}", said.err);
+        said.err
+    };
+    for key in ["status: failed", "output: { a: 1 }", "times: [{ error: x }]", "duration: 1s", "usd: 1"] {
+        let said = wrong(&format!("steps: {{ polish: {{ {key} }} }}\n"));
+        assert!(said.contains("E021") && said.contains("says nothing for a loop") && said.contains("below `steps`"), "{key}: {said}");
+    }
+    for (step, key) in [("look", "exit_code: 1"), ("look", "stdout: x"), ("files", "usd: 1"), ("gate", "tokens: 1"), ("land", "exit_code: 1")] {
+        let said = wrong(&format!("steps: {{ {step}: {{ {key} }} }}\n"));
+        assert!(said.contains("E021") && said.contains("says nothing for"), "{step} {key}: {said}");
+    }
+    for (stub, why) in [
+        ("files: { status: unavailable }", "a command is never `unavailable`"),
+        ("land: { status: unavailable }", "this step asks none"),
+        ("gate: { status: timeout }", "a person says yes or no"),
+        ("files: { output: text }", "a list of lines"),
+        ("gate: { output: { aproved: true } }", "it has `approved`, `by`, `note`"),
+        ("each: { output: { done: true } }", "is text"),
+        ("files: { items: [{ key: a }] }", "has no items"),
+        ("look: { items: [{ key: 'tests, 3' }] }", "did you mean `tests, 1`?"),
+        ("each: { items: [{ key: line-2 }, { key: line-1 }] }", "no item `line-1`"),
+    ] {
+        let said = wrong(&format!("steps: {{ {stub} }}\n"));
+        assert!(said.contains(why), "{stub}: {said}");
+    }
+}
+
+#[test]
+fn a_stub_reaches_the_endings_and_the_fields_of_a_merge() {
+    let bench = Bench::new().workflow("whole", WHOLE);
+    let run = json(&simulate(&bench, "whole", "finally: { clean: { exit_code: 3 } }\nsteps: { land: { output: { ejected: [each/x] } } }\n", &["--json"]).code(1));
+    assert!(run["outcome"]["failed"]["message"].as_str().unwrap().contains("in `finally`"), "{run}");
+    let slow = json(&simulate(&bench, "whole", "steps: { files: { status: timeout } }\non_failure: { report: { duration: 5m } }\n", &["--json"]).code(1));
+    let report = slow["tries"].as_array().unwrap().iter().find(|leg| leg["node"].as_str().unwrap().ends_with("report")).unwrap();
+    assert_eq!(report["ended_ms"].as_u64().unwrap() - report["began_ms"].as_u64().unwrap(), 300_000);
+    assert!(simulate(&bench, "whole", "on_failure: { reprot: {} }\n", &[]).code(2).err.contains("did you mean `report`?"));
+}
+
+#[test]
+fn sessions_are_held_to_their_own_limits() {
+    let bench = Bench::new().workflow("build", BUILD);
+    let failure = |step: &str, stub: &str| {
+        let run = json(&simulate(&bench, "build", &format!("steps: {{ {step}: {{ {stub} }} }}\n"), &["--input", "goal=x", "--json"]));
+        let leg = run["tries"].as_array().unwrap().iter().find(|leg| leg["node"].as_str().unwrap().starts_with(step)).unwrap().clone();
+        (leg["failure"].as_str().unwrap_or_default().to_owned(), leg)
+    };
+    let (tokens, leg) = failure("plan", "tokens: 100_001");
+    assert!(tokens.contains("agent `planner` would pass its limit of 100000 tokens") && leg["tokens"] == 100_000, "{tokens} {leg}");
+    let (money, leg) = failure("build", "usd: 1.5");
+    assert!(money.contains("limit of $1.00") && leg["usd"] == 1.0, "{money} {leg}");
+    let (time, leg) = failure("build", "duration: 31m");
+    assert!(!time.is_empty() && leg["ended_ms"].as_u64().unwrap() - leg["began_ms"].as_u64().unwrap() == 1_800_000, "{time} {leg}");
+    assert_eq!(failure("plan", "tokens: 100_000").0, "");
 }

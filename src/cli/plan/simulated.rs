@@ -3,7 +3,7 @@ use super::WIDTH;
 use crate::{
     cli::{
         context::{Context, Failed},
-        report::{self, Cell, Table, json_text, line, put},
+        report::{self, Cell, Table, json_text, line, put, wrapped},
         screen::{self, Tone, paint, thousands},
         validate,
     },
@@ -14,7 +14,7 @@ use crate::{
     workflow::Stub,
 };
 use serde_json::{Map, Value, json};
-use std::{fmt::Write as _, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, fs, io, path::Path, sync::Arc, time::Duration};
 
 pub(super) fn run(plan: &Arc<Plan>, inputs: &Map<String, Value>, stub: &Path, json: bool, context: &mut Context) -> Result<u8, Failed> {
     let path = context.settings.directory.join(stub);
@@ -60,6 +60,13 @@ fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
         text.push_str("\nNot begun\n");
         for (node, cause) in &run.skipped {
             let _ = writeln!(text, "  {}: {}", line(&node.to_string(), 60), screen::skip_word(cause));
+        }
+    }
+    let made_up: BTreeSet<&str> = run.legs.iter().filter(|leg| leg.is_made_up).map(|leg| leg.node.step.0.as_str()).collect();
+    if !made_up.is_empty() {
+        let _ = writeln!(text, "\nMade up, since the stub says nothing of the output of");
+        for part in wrapped(&made_up.into_iter().collect::<Vec<_>>().join(", "), WIDTH - 2) {
+            let _ = writeln!(text, "  {part}");
         }
     }
     let _ = writeln!(text, "\nLongest way  {}", way(run));
@@ -116,7 +123,7 @@ fn of_json(plan: &Plan, run: &Simulated) -> Value {
     let leg = |leg: &Leg| {
         json!({
             "node": leg.node.to_string(), "attempt": leg.attempt, "began_ms": ms(leg.began), "ended_ms": ms(leg.ended),
-            "failure": leg.failure, "usd": leg.usd, "tokens": leg.tokens,
+            "failure": leg.failure, "usd": leg.usd, "tokens": leg.tokens, "made_up": leg.is_made_up,
         })
     };
     json!({

@@ -9,7 +9,7 @@ use crate::{
     agent::{self, Agent, Trouble},
     event::{Brief, Event, Failure, FailureKind, Success, Why},
     message::Message,
-    plan::{AgentSpec, PlannedStep},
+    plan::{self, AgentSpec, PlannedStep},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -125,9 +125,7 @@ async fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str,
 pub(super) fn answer(schema: Option<&Value>, text: &str) -> Result<Value, String> {
     let Some(schema) = schema else { return Ok(Value::String(text.to_owned())) };
     let value = find_json(text).ok_or("it holds no JSON object")?;
-    let validator = jsonschema::validator_for(schema).map_err(|error| format!("the schema itself is wrong: {error}"))?;
-    let errors: Vec<String> = validator.iter_errors(&value).take(8).map(|error| format!("at `{}`: {error}", error.instance_path())).collect();
-    if errors.is_empty() { Ok(value) } else { Err(errors.join("; ")) }
+    plan::fits(schema, &value).map(|()| value)
 }
 
 /// Finds the JSON value in an answer: the whole of it, the last fenced block, or from the first brace to the last.

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     agent::Trouble,
     event::{Failure, FailureKind, Success, because},
-    plan::PlannedStep,
+    plan::{self, PlannedStep},
     sandbox::{Exit, Output, Program, Request},
     workflow::{Access, Parse},
 };
@@ -58,6 +58,12 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
             return Err(Failure { output: value, ..Failure::new(FailureKind::Schema, message) }.into());
         }
     };
+    if let Some(schema) = &step.output_schema {
+        plan::fits(schema, &value["output"]).map_err(|why| {
+            let message = format!("the output of `{}` does not fit its schema: {why}", shown(&command));
+            Failure { output: value.clone(), ..Failure::new(FailureKind::Schema, message) }
+        })?;
+    }
     let commit = match &place.worktree {
         Some(worktree) if step.writes => match place::capture(task, worktree, &place, Author::default()).await? {
             Ok(captured) => place::record_work(task, captured).await?,
