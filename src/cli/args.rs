@@ -123,7 +123,7 @@ pub(super) struct How {
     /// Let agents' commands run without bubblewrap and without asking
     #[arg(long)]
     pub(super) unconfined: bool,
-    /// Do everything anew, even where the result of an earlier run could stand for a step (`cache`)
+    /// Look up no result of an earlier run (`cache`): everything is done anew. What comes of it is kept for later runs
     #[arg(long)]
     pub(super) no_cache: bool,
     /// Print each event as one line of JSON instead of the screen
@@ -258,6 +258,9 @@ pub(super) struct Plan {
     /// Simulate the whole run: each step gives what this file says, or something of the right shape (see docs/plan.md)
     #[arg(long, value_name = "FILE")]
     pub(super) stub: Option<PathBuf>,
+    /// Write the steps of loops and called workflows out wherever they run, not only once
+    #[arg(long, conflicts_with = "stub")]
+    pub(super) full: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -10,9 +10,9 @@ use super::{
     run::{compile, inputs, models, open},
     screen::{Tone, paint, short, thousands},
 };
-use crate::engine::{AgentPreview, Cost, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
+use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
 use serde_json::Value;
-use std::{fmt::Write as _, io, time::Duration};
+use std::{collections::HashMap, fmt::Write as _, io, time::Duration};
 
 /// Columns of this screen.
 const WIDTH: usize = 80;
@@ -35,20 +35,26 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
         None => "nobody: no key is set, and this stands for the one that will be".to_owned(),
     };
     let preview = project.preview(&plan, &inputs, &project.endpoints(), &from).map_err(SetupError::Inputs)?;
-    let text = if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color).preview(&preview) };
+    let text =
+        if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color, args.full, &preview.bodies).preview(&preview) };
     put(context, &text)?;
     Ok(0)
 }
 
 /// A page being written.
-struct Page {
+struct Page<'a> {
     text: String,
     color: bool,
+    /// Whether the steps of a body are written out wherever they run.
+    full: bool,
+    bodies: &'a [BodyPreview],
+    /// The step under which each body was written out.
+    written: HashMap<usize, String>,
 }
 
-impl Page {
-    fn new(color: bool) -> Page {
-        Page { text: String::new(), color }
+impl<'a> Page<'a> {
+    fn new(color: bool, full: bool, bodies: &'a [BodyPreview]) -> Page<'a> {
+        Page { text: String::new(), color, full, bodies, written: HashMap::new() }
     }
 
     /// Writes one fact: a word, and what is said under it, broken between words.
@@ -79,25 +85,50 @@ impl Page {
         }
         self.fact(0, "budget", &format!("{}; at its limit: {}", limits(&preview.limits), preview.on_exceed));
         self.fact(0, "at once", &format!("{} at most", preview.max_parallel));
-        self.steps(0, &preview.steps);
-        if let Some(orchestrator) = &preview.orchestrator {
-            let _ = writeln!(self.text, "\n  {}  watches over the items", paint(self.color, Tone::Name, "orchestrator"));
-            self.agent(0, orchestrator);
-        }
-        for (title, steps) in [("After a failure", &preview.on_failure), ("Always at the end", &preview.finally)] {
-            if !steps.is_empty() {
-                let _ = writeln!(self.text, "\n{title}");
-                self.steps(0, steps);
-            }
-        }
+        self.graph(0, "", &preview.graph);
         let _ = writeln!(self.text, "\nAll of it costs at most {}", cost(&preview.at_most));
         self.text
     }
 
-    fn steps(&mut self, depth: usize, steps: &[StepPreview]) {
+    /// `path` names the step around it.
+    fn graph(&mut self, depth: usize, path: &str, graph: &GraphPreview) {
+        let before = " ".repeat(depth * 2);
+        self.steps(depth, path, &graph.steps);
+        if let Some(orchestrator) = &graph.orchestrator {
+            let _ = writeln!(self.text, "\n{before}  {}  watches over the items", paint(self.color, Tone::Name, "orchestrator"));
+            self.agent(depth, orchestrator);
+        }
+        for (title, steps) in [("After a failure", &graph.on_failure), ("Always at the end", &graph.finally)] {
+            if !steps.is_empty() {
+                let _ = writeln!(self.text, "\n{before}{title}");
+                self.steps(depth, path, steps);
+            }
+        }
+    }
+
+    fn steps(&mut self, depth: usize, path: &str, steps: &[StepPreview]) {
         for step in steps {
             self.step(depth, step);
+            if let Some(place) = step.body {
+                self.body(depth, &format!("{path}{}", step.id), step, place);
+            }
         }
+    }
+
+    /// Writes the steps inside another one, or where they stand already.
+    fn body(&mut self, depth: usize, path: &str, step: &StepPreview, place: usize) {
+        let Some(body) = self.bodies.get(place) else { return };
+        if let Some(first) = self.written.get(&place).filter(|_| !self.full) {
+            let said = format!("as those of {first}");
+            return self.fact(depth, "steps", &said);
+        }
+        self.written.insert(place, path.to_owned());
+        match body.runs {
+            None => self.fact(depth, "in all", "how often is known in the run"),
+            runs if runs == step.times => {}
+            Some(runs) => self.fact(depth, "in all", &format!("{runs} times at most")),
+        }
+        self.graph(depth + 1, &format!("{path}/"), &body.graph);
     }
 
     fn step(&mut self, depth: usize, step: &StepPreview) {
@@ -139,7 +170,6 @@ impl Page {
             self.fact(depth, "checks", &format!("{}; {} tries", commands.join("; "), verify["attempts"]));
         }
         self.ends(depth, step);
-        self.steps(depth + 1, &step.steps);
     }
 
     fn place(&mut self, depth: usize, step: &StepPreview) {
@@ -157,8 +187,16 @@ impl Page {
 
     fn agent(&mut self, depth: usize, agent: &AgentPreview) {
         let effort = agent.effort.as_ref().map(|effort| format!(", effort {effort}")).unwrap_or_default();
-        self.fact(depth, "model", &format!("{}{effort}", agent.models.join(", else ")));
-        self.fact(depth, "", &format!("(named by {})", agent.models_from));
+        if agent.choices.is_empty() {
+            let open = if agent.models.iter().any(|model| model.contains("{{")) { ", known in the run" } else { "" };
+            self.fact(depth, "model", &format!("{}{effort}{open}", agent.models.join(", else ")));
+            self.fact(depth, "", &format!("(named by {})", agent.models_from));
+        }
+        for choice in &agent.choices {
+            let of = if choice.keys.is_empty() { String::new() } else { format!(", for {} of the items", choice.keys.len()) };
+            self.fact(depth, "model", &format!("{}{effort}{of}", choice.models.join(", else ")));
+            self.fact(depth, "", &format!("(named by {})", choice.from));
+        }
         self.fact(depth, "tools", &agent.tools.join(", "));
         let rules: Vec<String> = ["allow", "ask", "deny"]
             .iter()
@@ -184,8 +222,8 @@ impl Page {
         if let Some(budget) = &step.budget {
             self.fact(depth, "set aside", &limits(budget));
         }
-        if step.cache != "off" {
-            self.fact(depth, "cache", &step.cache);
+        if let Some(cache) = &step.cache {
+            self.fact(depth, "cache", &cache_said(cache));
         }
         if step.allow_failure {
             self.fact(depth, "failure", "counts as success");
@@ -206,8 +244,19 @@ fn base_said(base: &str) -> String {
     match (base, base.strip_prefix("steps.")) {
         (_, Some(step)) => format!("what {step} left"),
         ("head", _) => "where the run starts".to_owned(),
+        (AROUND, _) => "what the steps around it left".to_owned(),
         ("dirty", _) => "where the run starts, with what is not committed".to_owned(),
         (name, _) => name.to_owned(),
+    }
+}
+
+fn cache_said(cache: &CachePreview) -> String {
+    let runs = cache.runs.join(", ");
+    match cache.standing.as_str() {
+        "hit" => format!("hit: {}, by {runs}", cache.why),
+        "part" => format!("hit for {} of the items: {}, by {runs}", cache.hits, cache.why),
+        "miss" => format!("miss: {}", cache.why),
+        _ => format!("looked up in the run: {}", cache.why),
     }
 }
 

@@ -1,23 +1,28 @@
 //! The run before the run: what each step would be given, where it would work, and the most that it could cost.
 //!
 //! It reads the plan and what is known here; it begins nothing and asks nobody. The most that something could cost follows
-//! from limits and prices alone: it is a bound, not a guess.
-use super::{fan, project::Project};
+//! from limits and prices alone: it is a bound, not a guess. The steps inside loops and called workflows are told once for
+//! all that run them, so that a preview is as long as the files and not as what comes of them.
+mod cost;
+mod known;
+
+use super::project::Project;
 use crate::{
-    clock::{Clock, millis},
+    clock::millis,
     event::{CommitId, StepId},
-    llm::{self, Endpoints},
-    message::Usage,
-    plan::{AgentSpec, AliasSaid, Limits, ModelSpec, NamedBy, Plan, PlannedStep, Work},
-    prompts::{self, Scope},
-    workflow::{Access, Base, Budget, On, OnExceed, Retry, RetryOn, WorkspaceKind},
+    llm::Endpoints,
+    plan::{AliasSaid, Limits, ModelSpec, NamedBy, Plan, PlannedStep, Work},
+    prompts::Scope,
+    workflow::{Base, Budget, On, OnExceed, Retry, RetryOn, WorkspaceKind},
 };
+pub use cost::Cost;
+use known::{Known, Surroundings};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys of items that are named one by one.
-const KEYS: usize = 20;
+/// What stands among the bases of a step inside another one: what the steps around it have left.
+pub const AROUND: &str = "around";
 
 /// A whole run, before it is begun.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +47,18 @@ pub struct Preview {
     pub on_exceed: String,
     /// Agents and commands at work at the same time.
     pub max_parallel: usize,
+    /// Its own steps.
+    #[serde(flatten)]
+    pub graph: GraphPreview,
+    /// The bodies of loops and the called workflows, each before those that run it.
+    pub bodies: Vec<BodyPreview>,
+    /// The most that all of it could cost, within the run's limits.
+    pub at_most: Cost,
+}
+
+/// The steps of one workflow, or of one body of a loop.
+#[derive(Debug, Clone, Serialize)]
+pub struct GraphPreview {
     /// The steps, needs before what needs them.
     pub steps: Vec<StepPreview>,
     /// The agent that watches.
@@ -50,7 +67,21 @@ pub struct Preview {
     pub on_failure: Vec<StepPreview>,
     /// Steps at the end of every run.
     pub finally: Vec<StepPreview>,
-    /// The most that all of it could cost, within the run's limits.
+}
+
+/// Steps that other steps run.
+#[derive(Debug, Clone, Serialize)]
+pub struct BodyPreview {
+    /// The workflow's name, or the id of the loop.
+    pub name: String,
+    /// The inputs that are known; a workflow that is called with different ones is told once for each.
+    pub inputs: Map<String, Value>,
+    /// How often it runs at most; absent where that is only known in the run.
+    pub runs: Option<u64>,
+    /// The steps.
+    #[serde(flatten)]
+    pub graph: GraphPreview,
+    /// The most that running it once could cost.
     pub at_most: Cost,
 }
 
@@ -91,16 +122,18 @@ pub struct StepPreview {
     pub retry_on: Vec<String>,
     /// Seconds of one try.
     pub timeout_s: u64,
-    /// What the step's own budget sets aside over all its items and tries.
+    /// What all that is inside it may use together, where that is limited.
     pub budget: Option<LimitsShown>,
-    /// Whether a recorded result stands for its work.
-    pub cache: String,
+    /// Whether a recorded result stands for its work; absent where none is ever kept.
+    pub cache: Option<CachePreview>,
     /// Whether its failure counts as success.
     pub allow_failure: bool,
     /// Iterations at most, where it is a loop.
     pub iterations: Option<u32>,
-    /// The steps inside it.
-    pub steps: Vec<StepPreview>,
+    /// The steps inside it, by their place among the bodies of the preview.
+    pub body: Option<usize>,
+    /// How often one run of the steps around it does it at most; absent where that is only known in the run.
+    pub times: Option<u64>,
     /// The most that it could cost.
     pub at_most: Cost,
 }
@@ -112,10 +145,12 @@ pub struct AgentPreview {
     pub name: String,
     /// What it may do: `read` or `write`.
     pub access: String,
-    /// `provider/model`, in order of preference.
+    /// `provider/model`, in order of preference; a template where the step chooses by one.
     pub models: Vec<String>,
     /// Who named them.
     pub models_from: String,
+    /// What that template gives, where it is known, in the order of the items.
+    pub choices: Vec<ChoicePreview>,
     /// Thinking effort.
     pub effort: Option<String>,
     /// Its tools, those that its access or a rule forbid left out.
@@ -132,6 +167,31 @@ pub struct AgentPreview {
     pub limits: LimitsShown,
     /// Sessions of one try of one item.
     pub sessions: u64,
+}
+
+/// What the template of a model gives for some of the items of a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChoicePreview {
+    /// `provider/model`, in order of preference.
+    pub models: Vec<String>,
+    /// Who named them.
+    pub from: String,
+    /// The keys of those items; none where the step has no items.
+    pub keys: Vec<String>,
+}
+
+/// What is known of the recorded results of a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CachePreview {
+    /// `hit` where a result stands for all its work, `miss` where for none, `part` where for some of its items, and `open`
+    /// where that is only known in the run.
+    pub standing: String,
+    /// Items for which one stands.
+    pub hits: usize,
+    /// The runs that they are of.
+    pub runs: Vec<String>,
+    /// Why.
+    pub why: String,
 }
 
 /// The items of a step, as far as they are known.
@@ -162,66 +222,6 @@ pub struct LimitsShown {
     pub time_ms: Option<u64>,
 }
 
-/// The most that something could cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Cost {
-    /// Dollars; absent where a price or the number of items is not known.
-    pub usd: Option<f64>,
-    /// Tokens; absent where the number of items is not known.
-    pub tokens: Option<u64>,
-    /// Whether a price is not known.
-    pub unpriced: bool,
-    /// Whether the number of items is only known in the run.
-    pub open: bool,
-}
-
-impl Cost {
-    const NOTHING: Cost = Cost { usd: Some(0.0), tokens: Some(0), unpriced: false, open: false };
-
-    #[must_use]
-    fn and(self, other: Cost) -> Cost {
-        Cost {
-            usd: self.usd.zip(other.usd).map(|(a, b)| a + b),
-            tokens: self.tokens.zip(other.tokens).map(|(a, b)| a.saturating_add(b)),
-            unpriced: self.unpriced || other.unpriced,
-            open: self.open || other.open,
-        }
-    }
-
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a bound need not be exact beyond 2^52")]
-    fn times(self, count: u64) -> Cost {
-        Cost { usd: self.usd.map(|usd| usd * count as f64), tokens: self.tokens.map(|tokens| tokens.saturating_mul(count)), ..self }
-    }
-
-    /// What is never known to end costs what bounds it, or nobody can say.
-    #[must_use]
-    fn for_items(self, count: Option<usize>) -> Cost {
-        match count {
-            Some(count) => self.times(count as u64),
-            None if self == Cost::NOTHING => self,
-            None => Cost { usd: None, tokens: None, open: true, ..self },
-        }
-    }
-
-    /// No more than a limit around it allows. A limit in dollars holds only what has a price.
-    #[must_use]
-    fn within(self, usd: Option<f64>, tokens: Option<u64>) -> Cost {
-        let usd = if self.unpriced { self.usd } else { self.usd.into_iter().chain(usd).reduce(f64::min) };
-        Cost { usd, tokens: self.tokens.into_iter().chain(tokens).min(), ..self }
-    }
-}
-
-/// What a preview is made from besides the plan.
-pub(super) struct Known<'a> {
-    pub(super) project: &'a Project,
-    pub(super) endpoints: &'a Endpoints,
-    /// Who named the model for whoever names none.
-    pub(super) default_from: &'a str,
-    /// Whether all inputs are given.
-    pub(super) complete: bool,
-}
-
 impl Project {
     /// Says what a run would be, before it is begun. `given` are inputs; some that must be given may be missing.
     ///
@@ -230,24 +230,16 @@ impl Project {
     pub fn preview(&self, plan: &Plan, given: &Map<String, Value>, endpoints: &Endpoints, default_from: &str) -> Result<Preview, Vec<String>> {
         let missing: Vec<String> =
             plan.inputs.iter().filter(|(name, input)| input.required && !given.contains_key(name)).map(|(name, _)| name.clone()).collect();
-        let inputs = if missing.is_empty() { plan.check_inputs(given)? } else { partial(plan, given) };
+        let inputs = if missing.is_empty() { plan.check_inputs(given)? } else { known::or_defaults(plan, given) };
         let head = self.repo.head().ok();
-        let known = Known { project: self, endpoints, default_from, complete: missing.is_empty() };
-        let mut scope = Scope::new().with("inputs", Value::Object(inputs.clone()));
+        let mut scope = Scope::new();
         if let Some(head) = &head {
             scope = scope.with("run", json!({"base": head.commit.0, "head": head.branch.clone().unwrap_or_else(|| head.commit.0.clone())}));
         }
-        let none = BTreeSet::new();
-        let steps = known.steps(plan, &none, &scope);
-        let aside = |part: &Option<std::sync::Arc<Plan>>, base| part.as_ref().map(|part| known.steps(part, base, &scope)).unwrap_or_default();
-        // What always runs at the end stands on all that was made.
-        let bases = bases(plan, &none);
-        let left = |step: &PlannedStep| if step.writes { BTreeSet::from([step.id.0.clone()]) } else { bases.get(&step.id).cloned().unwrap_or_default() };
-        let all = plan.sinks().flat_map(left).collect();
-        let (on_failure, finally) = (aside(&plan.on_failure, &none), aside(&plan.finally, &all));
-        let orchestrator = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent)).map(|agent| known.agent(agent, 1));
-        let watching = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent)).map_or(Cost::NOTHING, |agent| known.session(agent));
-        let all = steps.iter().chain(&on_failure).chain(&finally).fold(watching, |sum, step| sum.and(step.at_most));
+        let mut known = Known::new(self, plan, endpoints, default_from, head.as_ref().map(|head| head.commit.clone()));
+        let at = Surroundings { complete: missing.is_empty(), inputs: inputs.clone(), scope: scope.with("inputs", Value::Object(inputs.clone())), base: None };
+        let (graph, at_most) = known.graph(plan, &at);
+        let bodies = known.into_bodies(&graph);
         Ok(Preview {
             workflow: plan.name.clone(),
             file: plan.source.name.clone(),
@@ -258,186 +250,18 @@ impl Project {
             limits: LimitsShown::of(&plan.limits),
             on_exceed: exceed(plan.on_exceed).to_owned(),
             max_parallel: plan.max_parallel,
-            steps,
-            orchestrator,
-            on_failure,
-            finally,
-            at_most: all.within(plan.limits.usd, Some(plan.limits.tokens)),
+            graph,
+            bodies,
+            at_most: at_most.within(plan.limits.usd, Some(plan.limits.tokens)),
             inputs,
         })
     }
 }
 
-/// What is given, and the defaults of the rest.
-fn partial(plan: &Plan, given: &Map<String, Value>) -> Map<String, Value> {
-    let value = |name: &String, default: Option<Value>| given.get(name).cloned().or(default).map(|value| (name.clone(), value));
-    plan.inputs.iter().filter_map(|(name, input)| value(name, input.default.as_ref().map(|default| default.value.clone()))).collect()
-}
-
-impl Known<'_> {
-    /// `around` is what the plan itself starts from, where that is not where the run does.
-    fn steps(&self, plan: &Plan, around: &BTreeSet<String>, scope: &Scope) -> Vec<StepPreview> {
-        let bases = bases(plan, around);
-        plan.steps().map(|step| self.step(plan, step, bases.get(&step.id).cloned().unwrap_or_default(), scope)).collect()
-    }
-
-    fn step(&self, plan: &Plan, step: &PlannedStep, given: BTreeSet<String>, scope: &Scope) -> StepPreview {
-        let items = self.items(step, scope);
-        let agent = Known::of_step(step);
-        let steps = step.inner().map(|inner| self.steps(inner, &given, &inside(step, scope))).unwrap_or_default();
-        let tries = step.retry.as_ref().map_or(1, |retry| retry.max.saturating_add(1));
-        let iterations = if let Work::Loop(spec) = &step.work { Some(spec.max) } else { None };
-        let again = step.retry_with.as_ref().map_or(Cost::NOTHING, |agent| self.session(agent));
-        let one = self.one(step).times(u64::from(tries)).and(again);
-        let inside = steps.iter().fold(Cost::NOTHING, |sum, step| sum.and(step.at_most)).times(u64::from(iterations.unwrap_or(1)));
-        let inside = if let Work::Workflow(call) = &step.work { inside.within(call.plan.limits.usd, Some(call.plan.limits.tokens)) } else { inside };
-        let mut at_most = one.and(inside.times(u64::from(tries)));
-        if let Some(items) = &items {
-            at_most = at_most.for_items(items.count);
-        }
-        if let Some(budget) = &step.budget {
-            at_most = at_most.within(budget.usd.as_deref().copied(), budget.tokens.as_deref().copied());
-        }
-        StepPreview {
-            id: step.id.0.clone(),
-            verb: verb(&step.work).to_owned(),
-            needs: plan.needs(&step.id).map(|(need, on)| json!({"step": need.id.0, "on": on_word(on)})).collect(),
-            condition: step.condition.as_ref().map(|text| text.value.clone()),
-            text: text(&step.work),
-            from: from(&step.work),
-            agent: agent.map(|(agent, sessions)| self.agent(agent, sessions)),
-            retry_with: step.retry_with.as_ref().map(|agent| agent.name.clone()),
-            items,
-            workspace: workspace(step).to_owned(),
-            base: base(step, given),
-            scope: step.scope.as_ref().map(|scope| globs(&scope.value)),
-            writes: step.writes,
-            verify: step
-                .verify
-                .as_ref()
-                .map(|verify| json!({"run": verify.run.iter().map(|text| &text.value).collect::<Vec<_>>(), "attempts": verify.attempts})),
-            tries,
-            retry_on: step.retry.as_ref().filter(|_| tries > 1).map(retry_on).unwrap_or_default(),
-            timeout_s: step.timeout.as_secs(),
-            budget: step.budget.as_ref().map(LimitsShown::written),
-            cache: cache_standing(step).to_owned(),
-            allow_failure: step.allow_failure,
-            iterations,
-            steps,
-            at_most,
-        }
-    }
-
-    /// Returns the agent of a step and its sessions in one try of one item.
-    fn of_step(step: &PlannedStep) -> Option<(&AgentSpec, u64)> {
-        match &step.work {
-            Work::Agent { agent, .. } => Some((agent.as_ref(), 1)),
-            Work::Merge(merge) => merge.resolver.as_ref().map(|agent| (agent.as_ref(), u64::from(merge.resolver_attempts))),
-            Work::Select(select) => select.judge.as_ref().map(|judge| (judge.agent.as_ref(), u64::from(judge.votes))),
-            Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => None,
-        }
-    }
-
-    /// What one try of one item costs at most, besides the steps inside it.
-    fn one(&self, step: &PlannedStep) -> Cost {
-        match (&step.work, Known::of_step(step)) {
-            // How many conflicts there are is only known in the run.
-            (Work::Merge(_), Some((agent, _))) => self.session(agent).for_items(None),
-            (_, Some((agent, sessions))) => self.session(agent).times(sessions),
-            (_, None) => Cost::NOTHING,
-        }
-    }
-
-    /// What one session costs at most: its limit of tokens at the dearest price, or its limit of dollars.
-    #[expect(clippy::cast_precision_loss, reason = "a bound need not be exact beyond 2^52")]
-    fn session(&self, agent: &AgentSpec) -> Cost {
-        let prices: Option<Vec<f64>> = agent.model.choices.iter().map(|choice| self.dearest(choice)).collect();
-        let priced = prices.map(|prices| prices.into_iter().fold(0.0, f64::max) * agent.limits.tokens as f64);
-        let unpriced = priced.is_none();
-        let usd = priced.map(|usd| agent.limits.usd.map_or(usd, |limit| limit.min(usd)));
-        Cost { usd, tokens: Some(agent.limits.tokens), unpriced, open: false }
-    }
-
-    /// Returns the dollars that one token of a model costs at most.
-    fn dearest(&self, choice: &str) -> Option<f64> {
-        const MANY: u64 = 1_000_000;
-        let (endpoint, model) = choice.split_once('/').and_then(|(provider, model)| Some((self.endpoints.get(provider)?, model)))?;
-        let kinds = [Usage { input: MANY, ..Usage::default() }, Usage { output: MANY, ..Usage::default() }, Usage { cache_write: MANY, ..Usage::default() }];
-        let now = Clock::system().now();
-        let prices: Option<Vec<f64>> = kinds.iter().map(|usage| llm::usd(endpoint, model, usage, now)).collect();
-        Some(prices?.into_iter().fold(0.0, f64::max) / 1e6)
-    }
-
-    /// Works the items of a step out as the run will, where everything that they are made from is known.
-    fn items(&self, step: &PlannedStep, scope: &Scope) -> Option<ItemsPreview> {
-        let (by, written): (&str, Vec<(Option<&str>, &Value)>) = match (&step.for_each, &step.matrix) {
-            (Some(for_each), _) => ("for_each", vec![(None, &for_each.items.value)]),
-            (None, Some(matrix)) => ("matrix", matrix.axes.iter().map(|(name, values)| (Some(name.as_str()), &values.value)).collect()),
-            (None, None) => return None,
-        };
-        let most = step.for_each.as_ref().map_or_else(|| step.matrix.as_ref()?.max_parallel.as_ref(), |for_each| for_each.max_parallel.as_ref());
-        let further = step.for_each.iter().flat_map(|for_each| for_each.key.iter().chain(&for_each.needs)).map(|text| text.value.as_str());
-        let mut texts = written.iter().map(|(_, value)| *value).chain(most.map(|most| &most.value)).filter_map(Value::as_str).chain(further);
-        let known = |text: &str| prompts::check(text).is_ok_and(|read| read.iter().all(|read| self.is_known(&read.path)));
-        let items = if texts.all(known) { fan::expand(step, scope).ok() } else { None };
-        let expression = written.iter().map(|(name, value)| name.map_or_else(|| shown(value), |name| format!("{name}: {}", shown(value)))).collect::<Vec<_>>();
-        Some(ItemsPreview {
-            by: by.to_owned(),
-            count: items.as_ref().map(|(items, _)| items.len()),
-            keys: items.iter().flat_map(|(items, _)| items).take(KEYS).map(|item| item.key.clone()).collect(),
-            expression: items.is_none().then(|| expression.join(", ")),
-            max_parallel: items.map_or_else(|| most.map(|most| most.value.clone()), |(_, most)| most.map(Value::from)),
-        })
-    }
-
-    /// Returns whether what a template reads is known before the run.
-    fn is_known(&self, path: &[String]) -> bool {
-        match path.first().map(String::as_str) {
-            Some("inputs") => self.complete,
-            Some("steps" | "loop" | "matrix" | "env") => false,
-            _ => true,
-        }
-    }
-
-    fn agent(&self, agent: &AgentSpec, sessions: u64) -> AgentPreview {
-        let hooks: Vec<String> = self.project.hooks.always().iter().map(|name| (*name).to_owned()).chain(agent.hooks.iter().cloned()).collect();
-        let untrusted: BTreeSet<&str> = self.project.hooks.untrusted().collect();
-        AgentPreview {
-            name: agent.name.clone(),
-            access: if agent.access == Access::Write { "write" } else { "read" }.to_owned(),
-            models: agent.model.choices.clone(),
-            models_from: self.named(&agent.model),
-            effort: agent.model.effort.clone(),
-            tools: agent.tools.clone(),
-            rules: json!({"allow": agent.rules.allow, "ask": agent.rules.ask, "deny": agent.rules.deny}),
-            skills: agent.skills.clone(),
-            untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),
-            hooks,
-            limits: LimitsShown::of(&agent.limits),
-            sessions,
-        }
-    }
-
-    /// Says where a model's name came from.
-    fn named(&self, model: &ModelSpec) -> String {
-        let by = match model.named {
-            NamedBy::Nobody => self.default_from,
-            NamedBy::Defaults => "the workflow's `defaults`",
-            NamedBy::AgentFile => "the agent's file",
-            NamedBy::Agent => "the agent",
-            NamedBy::Step => "the step",
-        };
-        match &model.alias {
-            None => by.to_owned(),
-            Some(alias) => {
-                let said = match &alias.said {
-                    AliasSaid::Workflow => "of the workflow".to_owned(),
-                    AliasSaid::Configuration(file) => format!("of {file}"),
-                    AliasSaid::Override => "set from outside".to_owned(),
-                };
-                format!("{by}, as alias `{}` {said}", alias.name)
-            }
-        }
+impl GraphPreview {
+    /// Returns all its steps, the endings' included.
+    pub fn all(&self) -> impl Iterator<Item = &StepPreview> {
+        self.steps.iter().chain(&self.on_failure).chain(&self.finally)
     }
 }
 
@@ -475,7 +299,7 @@ fn bases(plan: &Plan, around: &BTreeSet<String>) -> BTreeMap<StepId, BTreeSet<St
 
 fn base(step: &PlannedStep, given: BTreeSet<String>) -> Vec<String> {
     if !given.is_empty() {
-        return given.into_iter().map(|step| format!("steps.{step}")).collect();
+        return given.into_iter().map(|step| if step == AROUND { step } else { format!("steps.{step}") }).collect();
     }
     vec![match &step.workspace.base {
         Base::Head => "head".to_owned(),
@@ -484,25 +308,26 @@ fn base(step: &PlannedStep, given: BTreeSet<String>) -> Vec<String> {
     }]
 }
 
-/// What the steps inside another one may read that is known before the run.
-fn inside(step: &PlannedStep, scope: &Scope) -> Scope {
-    match &step.work {
-        // The inputs of a called workflow are literal, or are known in the run.
-        Work::Workflow(call) => {
-            let value = |written: &Value| match written {
-                Value::String(text) => prompts::evaluate(text, scope).ok(),
-                other => Some(other.clone()),
+/// Says where a model's name came from.
+fn named(model: &ModelSpec, default_from: &str) -> String {
+    let by = match model.named {
+        NamedBy::Nobody => default_from,
+        NamedBy::Defaults => "the workflow's `defaults`",
+        NamedBy::AgentFile => "the agent's file",
+        NamedBy::Agent => "the agent",
+        NamedBy::Step => "the step",
+    };
+    match &model.alias {
+        None => by.to_owned(),
+        Some(alias) => {
+            let said = match &alias.said {
+                AliasSaid::Workflow => "of the workflow".to_owned(),
+                AliasSaid::Configuration(file) => format!("of {file}"),
+                AliasSaid::Override => "set from outside".to_owned(),
             };
-            let given: Map<String, Value> = call.with.iter().filter_map(|(name, written)| Some((name.clone(), value(&written.value)?))).collect();
-            scope.clone().with("inputs", Value::Object(partial(&call.plan, &given)))
+            format!("{by}, as alias `{}` {said}", alias.name)
         }
-        Work::Agent { .. } | Work::Run { .. } | Work::Merge(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => scope.clone(),
     }
-}
-
-/// Says whether a recorded result would stand for a step's work.
-fn cache_standing(step: &PlannedStep) -> &'static str {
-    if step.cache.is_some() { "looked up when its inputs are known" } else { "off" }
 }
 
 fn verb(work: &Work) -> &'static str {

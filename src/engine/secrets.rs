@@ -5,7 +5,7 @@
 use super::project::SetupError;
 use crate::{
     event::BlobId,
-    plan::{Plan, PlannedStep},
+    plan::Plan,
     secrets::{SecretError, Secrets},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,10 +36,10 @@ pub(super) fn of(plan: &Plan, environment: &BTreeMap<String, String>) -> Result<
 
 /// Gathers the names of a plan and of what is inside it, with the texts of the files.
 fn gather<'p>(plan: &'p Plan, names: &mut BTreeSet<&'p str>, texts: &mut BTreeSet<&'p str>) {
-    names.extend(plan.secrets.iter().map(String::as_str));
-    texts.insert(&plan.source.text);
-    let inner = plan.steps().filter_map(PlannedStep::inner).chain(&plan.on_failure).chain(&plan.finally);
-    inner.for_each(|plan| gather(plan, names, texts));
+    for plan in plan.all() {
+        names.extend(plan.secrets.iter().map(String::as_str));
+        texts.insert(&plan.source.text);
+    }
 }
 
 /// Returns an environment without the values of secrets, whatever name they stand under.

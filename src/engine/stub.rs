@@ -154,7 +154,9 @@ fn not_of(step: &PlannedStep, status: StubbedStatus) -> Option<(String, String)>
         (StubbedStatus::Unavailable | StubbedStatus::Timeout, Work::Approve(_)) => {
             why("a person says yes or no", "say `status: failed` for a no, with the words as `error`")
         }
-        (StubbedStatus::Unavailable, _) if step.sessions().is_none() => why("only a model is ever `unavailable`, and this step asks none", "say `status: failed`"),
+        (StubbedStatus::Unavailable, _) if step.sessions().is_none() => {
+            why("only a model is ever `unavailable`, and this step asks none", "say `status: failed`")
+        }
         _ => None,
     }
 }

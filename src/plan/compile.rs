@@ -10,7 +10,7 @@ use super::{
     checks::Checks,
     findings::Findings,
     frames::{At, Frames, MAIN, ORCHESTRATOR},
-    graph::Parts,
+    graph::Graph,
     inputs,
     models::check_overrides,
     readings::{Prompt, Reader},
@@ -146,10 +146,10 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Returns a plan's parts beside its graph; those that belong to a run as a whole are empty.
-    fn parts(&self) -> Parts {
+    /// Returns a plan without its steps; what belongs to a run as a whole is empty.
+    fn plan(&self) -> Plan {
         let workflow = self.workflow;
-        Parts {
+        Plan {
             source: workflow.source.clone(),
             name: workflow.name.value.clone(),
             description: workflow.description.clone().unwrap_or_default(),
@@ -165,6 +165,7 @@ impl Shared<'_> {
             on_failure: None,
             finally: None,
             outputs: Vec::new(),
+            graph: Graph::default(),
         }
     }
 }
@@ -182,22 +183,22 @@ impl Freezer<'_> {
     fn plan(&self, resolved: Vec<Vec<Resolved>>, orchestrator: Option<OrchestratorSpec>) -> Option<Plan> {
         let mut frozen: BTreeMap<usize, Arc<Plan>> = BTreeMap::new();
         for (frame, steps) in resolved.into_iter().enumerate().rev() {
-            let mut parts = self.shared.parts();
+            let mut plan = self.shared.plan();
             if frame == MAIN {
                 let outputs = &self.shared.workflow.outputs;
-                parts.outputs = outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect();
-                parts.orchestrator = orchestrator;
-                parts.on_failure = self.frames.on_failure.and_then(|frame| frozen.remove(&frame));
-                parts.finally = self.frames.finally.and_then(|frame| frozen.remove(&frame));
-                return self.frame(MAIN, steps, &frozen, parts);
+                plan.outputs = outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect();
+                plan.orchestrator = orchestrator;
+                plan.on_failure = self.frames.on_failure.and_then(|frame| frozen.remove(&frame));
+                plan.finally = self.frames.finally.and_then(|frame| frozen.remove(&frame));
+                return self.frame(MAIN, steps, &frozen, plan);
             }
-            let plan = self.frame(frame, steps, &frozen, parts)?;
+            let plan = self.frame(frame, steps, &frozen, plan)?;
             frozen.insert(frame, Arc::new(plan));
         }
         None
     }
 
-    fn frame(&self, frame: usize, resolved: Vec<Resolved>, frozen: &BTreeMap<usize, Arc<Plan>>, parts: Parts) -> Option<Plan> {
+    fn frame(&self, frame: usize, resolved: Vec<Resolved>, frozen: &BTreeMap<usize, Arc<Plan>>, plan: Plan) -> Option<Plan> {
         let written = &self.frames.all[frame];
         let order = written.edges.order.as_ref()?;
         let mut position = vec![0; order.len()];
@@ -230,7 +231,7 @@ impl Freezer<'_> {
             }
         }
         let order: Vec<NodeIndex> = order.iter().map(|&step| NodeIndex::new(step)).collect();
-        Some(Plan::new(parts, graph, &order))
+        Some(Plan { graph: Graph::new(graph, &order), ..plan })
     }
 
     /// Returns the steps that another one takes in, in the order of the graph.

@@ -55,87 +55,40 @@ pub struct Plan {
     pub on_failure: Option<Arc<Plan>>,
     /// What runs at the end of every run.
     pub finally: Option<Arc<Plan>>,
-    graph: DiGraph<PlannedStep, Edge>,
+    pub(super) graph: Graph,
+}
+
+/// The steps with what they wait for; nothing outside `plan` changes it.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    steps: DiGraph<PlannedStep, Edge>,
     index: HashMap<StepId, NodeIndex>,
     order: Vec<StepId>,
 }
 
-/// What `Plan::new` freezes besides the graph.
-pub(super) struct Parts {
-    pub(super) source: Arc<Source>,
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) inputs: Vec<(String, Input)>,
-    pub(super) agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
-    pub(super) models: Arc<BTreeMap<String, ModelSpec>>,
-    pub(super) orchestrator: Option<OrchestratorSpec>,
-    pub(super) limits: Limits,
-    pub(super) on_exceed: OnExceed,
-    pub(super) max_parallel: usize,
-    pub(super) outputs: Vec<(String, Spanned<String>)>,
-    pub(super) secrets: Vec<String>,
-    pub(super) hooks: Vec<String>,
-    pub(super) on_failure: Option<Arc<Plan>>,
-    pub(super) finally: Option<Arc<Plan>>,
+impl Graph {
+    /// Freezes a graph that was checked to be acyclic; `order` is a topological order of it.
+    pub(super) fn new(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Graph {
+        let index = steps.node_indices().map(|node| (steps[node].id.clone(), node)).collect();
+        let order = order.iter().map(|&node| steps[node].id.clone()).collect();
+        Graph { steps, index, order }
+    }
 }
 
 impl Plan {
-    /// Freezes a graph that was checked to be acyclic; `order` is a topological order of it.
-    pub(super) fn new(parts: Parts, graph: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Plan {
-        let index = graph.node_indices().map(|node| (graph[node].id.clone(), node)).collect();
-        let order = order.iter().map(|&node| graph[node].id.clone()).collect();
-        let Parts {
-            source,
-            name,
-            description,
-            inputs,
-            agents,
-            models,
-            orchestrator,
-            limits,
-            on_exceed,
-            max_parallel,
-            outputs,
-            secrets,
-            hooks,
-            on_failure,
-            finally,
-        } = parts;
-        Plan {
-            source,
-            name,
-            description,
-            inputs,
-            agents,
-            models,
-            orchestrator,
-            limits,
-            on_exceed,
-            max_parallel,
-            outputs,
-            secrets,
-            hooks,
-            on_failure,
-            finally,
-            graph,
-            index,
-            order,
-        }
-    }
-
     /// Returns the ids of all steps, needs before what needs them.
     pub fn order(&self) -> &[StepId] {
-        &self.order
+        &self.graph.order
     }
 
     /// Returns all steps, needs before what needs them.
     pub fn steps(&self) -> impl Iterator<Item = &PlannedStep> {
-        self.order.iter().filter_map(|id| self.step(id))
+        self.graph.order.iter().filter_map(|id| self.step(id))
     }
 
     /// Returns a step by id.
     pub fn step(&self, id: &StepId) -> Option<&PlannedStep> {
-        self.index.get(id).map(|&node| &self.graph[node])
+        self.graph.index.get(id).map(|&node| &self.graph.steps[node])
     }
 
     /// Returns what a step waits for, and how each must have ended.
@@ -150,7 +103,7 @@ impl Plan {
 
     /// Returns the steps that nothing waits for.
     pub fn sinks(&self) -> impl Iterator<Item = &PlannedStep> {
-        self.order.iter().filter(|id| self.dependents(id).next().is_none()).filter_map(|id| self.step(id))
+        self.graph.order.iter().filter(|id| self.dependents(id).next().is_none()).filter_map(|id| self.step(id))
     }
 
     /// Returns this plan and every plan inside it once: the bodies of loops, called workflows, what runs at the end.
@@ -175,11 +128,11 @@ impl Plan {
     }
 
     fn edges(&self, id: &StepId, direction: Direction) -> impl Iterator<Item = (&PlannedStep, On)> {
-        let node = self.index.get(id).copied();
+        let node = self.graph.index.get(id).copied();
         node.into_iter().flat_map(move |node| {
-            self.graph.edges_directed(node, direction).map(move |edge| {
+            self.graph.steps.edges_directed(node, direction).map(move |edge| {
                 let other = if direction == Direction::Incoming { edge.source() } else { edge.target() };
-                (&self.graph[other], edge.weight().on)
+                (&self.graph.steps[other], edge.weight().on)
             })
         })
     }

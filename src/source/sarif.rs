@@ -63,7 +63,7 @@ fn result(found: &Diagnostic, rule: Option<usize>) -> Value {
     if let Some(edit) = &found.fix {
         let replacement = json!({ "deletedRegion": region(&found.source, edit.span), "insertedContent": { "text": edit.text } });
         result["fixes"] = json!([{
-            "description": { "text": found.help },
+            "description": { "text": found.help.as_deref().unwrap_or(&found.message) },
             "artifactChanges": [{ "artifactLocation": file, "replacements": [replacement] }],
         }]);
     }

@@ -73,7 +73,7 @@ fn of_object(object: &Object) -> Value {
 
 fn of_verb(verb: &VerbKeys) -> Value {
     let required: Vec<&str> = std::iter::once(verb.key).chain(verb.beside.map(|(key, _)| key)).collect();
-    let forbidden: Map<String, Value> = verb.says_nothing.iter().map(|key| ((*key).to_owned(), json!(false))).collect();
+    let forbidden: Map<String, Value> = verb.says_nothing().map(|key| (key.to_owned(), json!(false))).collect();
     json!({"required": required, "properties": forbidden})
 }
 

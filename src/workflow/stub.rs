@@ -322,11 +322,17 @@ mod tests {
     fn how_it_ends_is_said_as_a_whole_by_what_is_nearer() {
         let text = "steps:\n  a: { exit_code: 2, error: oh, stdout: s, times: [{ status: succeeded, output: o }, { status: failed }, { exit_code: 0 }, {}] }\n";
         let stub = load(text).unwrap_or_else(|errors| panic!("{errors}"));
-        let ends: Vec<_> = (0..4).map(|number| stub.steps[0].gives.time(number)).map(|time| (time.ends_well(), time.exit_code, time.error, time.stdout)).collect();
+        let ends: Vec<_> =
+            (0..4).map(|number| stub.steps[0].gives.time(number)).map(|time| (time.ends_well(), time.exit_code, time.error, time.stdout)).collect();
         let (oh, s) = (Some("oh".to_owned()), Some("s".to_owned()));
         assert_eq!(
             ends,
-            [(Some(true), None, None, None), (Some(false), Some(2), oh.clone(), s.clone()), (Some(true), Some(0), None, s.clone()), (Some(false), Some(2), oh, s)]
+            [
+                (Some(true), None, None, None),
+                (Some(false), Some(2), oh.clone(), s.clone()),
+                (Some(true), Some(0), None, s.clone()),
+                (Some(false), Some(2), oh, s)
+            ]
         );
     }
 

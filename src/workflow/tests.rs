@@ -66,6 +66,8 @@ fn every_key_of_the_schema_stands_in_the_file_that_uses_every_key() {
         for key in definition["properties"].as_object().expect("each is an object").keys() {
             let used = [EVERY_KEY, EVERY_VERB].iter().any(|file| file.contains(&format!("{key}: ")) || file.contains(&format!("{key}:\n")));
             assert!(used, "`{key}` of {object} is not used");
+            let said = definition["properties"][key]["description"].as_str().unwrap_or_default();
+            assert!(said.len() > 5 && said.ends_with('.'), "an editor says nothing of `{key}` of {object}: {said:?}");
         }
     }
 }

@@ -19,104 +19,38 @@ pub(super) struct VerbKeys {
     what: &'static str,
     /// The key that must stand beside it, with what its absence means.
     pub(super) beside: Option<(&'static str, &'static str)>,
-    /// Keys that say nothing for it.
-    pub(super) says_nothing: &'static [&'static str],
+    /// Keys that say nothing for it, in groups.
+    silent: &'static [&'static [&'static str]],
 }
+
+/// Keys of an agent's session.
+const SESSION: &[&str] = &["prompt", "model", "effort", "skills", "hooks"];
+/// Keys of work in a workspace.
+const WORK: &[&str] = &["workspace", "cwd", "scope", "verify", "output", "idle_timeout", "cache"];
 
 /// Every verb. What joins or chooses work says the same of the joined tree by keys of its own, and what opens a frame says
 /// it of the steps inside.
 pub(super) static VERBS: [VerbKeys; 7] = [
-    VerbKeys { key: "agent", what: "an agent", beside: Some(("prompt", "tells its agent nothing")), says_nothing: &["with", "steps"] },
-    VerbKeys { key: "run", what: "a command", beside: None, says_nothing: &["prompt", "model", "effort", "skills", "hooks", "with", "steps"] },
-    VerbKeys { key: "merge", what: "a merge", beside: None, says_nothing: &JOINS },
-    VerbKeys {
-        key: "workflow",
-        what: "a call of a workflow",
-        beside: None,
-        says_nothing: &[
-            "prompt",
-            "model",
-            "effort",
-            "skills",
-            "hooks",
-            "workspace",
-            "cwd",
-            "scope",
-            "verify",
-            "output",
-            "env",
-            "idle_timeout",
-            "cache",
-            "steps",
-        ],
-    },
-    VerbKeys { key: "select", what: "a choice", beside: None, says_nothing: &JOINS },
+    VerbKeys { key: "agent", what: "an agent", beside: Some(("prompt", "tells its agent nothing")), silent: &[&["with", "steps"]] },
+    VerbKeys { key: "run", what: "a command", beside: None, silent: &[SESSION, &["with", "steps"]] },
+    VerbKeys { key: "merge", what: "a merge", beside: None, silent: &[SESSION, WORK, &["for_each", "matrix", "with", "steps"]] },
+    VerbKeys { key: "workflow", what: "a call of a workflow", beside: None, silent: &[SESSION, WORK, &["env", "steps"]] },
+    VerbKeys { key: "select", what: "a choice", beside: None, silent: &[SESSION, WORK, &["for_each", "matrix", "with", "steps"]] },
     VerbKeys {
         key: "approve",
         what: "a question to a person",
         beside: None,
-        says_nothing: &[
-            "prompt",
-            "model",
-            "effort",
-            "skills",
-            "hooks",
-            "workspace",
-            "cwd",
-            "scope",
-            "verify",
-            "output",
-            "budget",
-            "timeout",
-            "idle_timeout",
-            "retry",
-            "cache",
-            "env",
-            "with",
-            "steps",
-        ],
+        silent: &[SESSION, WORK, &["env", "budget", "timeout", "retry", "with", "steps"]],
     },
-    VerbKeys {
-        key: "loop",
-        what: "a loop",
-        beside: Some(("steps", "repeats nothing")),
-        says_nothing: &[
-            "prompt",
-            "model",
-            "effort",
-            "skills",
-            "hooks",
-            "workspace",
-            "cwd",
-            "scope",
-            "verify",
-            "output",
-            "env",
-            "idle_timeout",
-            "cache",
-            "with",
-        ],
-    },
+    VerbKeys { key: "loop", what: "a loop", beside: Some(("steps", "repeats nothing")), silent: &[SESSION, WORK, &["env", "with"]] },
 ];
 
-const JOINS: [&str; 16] = [
-    "prompt",
-    "model",
-    "effort",
-    "skills",
-    "hooks",
-    "for_each",
-    "matrix",
-    "workspace",
-    "cwd",
-    "scope",
-    "verify",
-    "output",
-    "idle_timeout",
-    "cache",
-    "with",
-    "steps",
-];
+impl VerbKeys {
+    /// Returns the keys that say nothing for it.
+    pub(super) fn says_nothing(&self) -> impl Iterator<Item = &'static str> {
+        self.silent.iter().flat_map(|keys| keys.iter().copied())
+    }
+}
 
 /// A resolver tries this often at one conflict where `on_conflict` does not say.
 const RESOLVER_ATTEMPTS: u32 = 2;
@@ -134,7 +68,7 @@ pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found
         found.push(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));
         return None;
     }
-    for entry in keys.says_nothing.iter().filter_map(|key| fields.entry(key)) {
+    for entry in keys.says_nothing().filter_map(|key| fields.entry(key)) {
         let message = format!("`{}` says nothing for a step that is {}", entry.key.value, keys.what);
         found.push(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
     }

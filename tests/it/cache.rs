@@ -65,12 +65,16 @@ fn the_same_work_is_not_done_twice_and_other_work_is() {
     assert_ne!(commit(&second, "work"), commit(&first, "work"), "the commit is this run's own");
     // A key that differs, and a flag.
     assert_eq!(hits(&run(&["--input", "word=two"])), ["read"]);
-    assert_eq!((hits(&run(&["--no-cache"])), replies(&run(&["--no-cache"]))), (vec![], 3));
+    let anew = run(&["--no-cache"]);
+    assert_eq!((hits(&anew), replies(&anew)), (vec![], 3));
     // A file that nobody named may change, and the change lands on what there is now; a file that is an input may not.
     fs::write(bench.repo().join("other.txt"), "other\n").unwrap();
     bench.git(&["commit", "-qam", "other"]);
     let moved = run(&[]);
     assert_eq!(hits(&moved), ["count", "read", "work"]);
+    let counted = |records: &[Record]| outcome(records, "count")["succeeded"]["output"]["stdout"].clone();
+    assert_eq!(counted(&moved), counted(&anew), "what was done anew is kept");
+    assert_ne!(counted(&moved), counted(&second));
     assert_eq!(bench.git(&["show", &format!("{}:other.txt", commit(&moved, "work"))]), "other\n");
     fs::write(bench.repo().join("src/a.txt"), "b\n").unwrap();
     bench.git(&["commit", "-qam", "input"]);

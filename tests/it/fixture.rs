@@ -4,6 +4,8 @@ use spinney::{
     cli::{self, Context},
     event::{Event, Record, RunId},
     journal::{self, RunDir},
+    source::Source,
+    workflow::{self, Workflow},
 };
 use std::{
     collections::BTreeMap,
@@ -11,7 +13,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 use tempfile::TempDir;
 
@@ -35,6 +37,16 @@ impl Said {
     pub(crate) fn code(self, code: u8) -> Said {
         assert_eq!(self.code, code, "\n--- out\n{}\n--- err\n{}", self.out, self.err);
         self
+    }
+}
+
+/// Checks that an editor, which knows the language by its schema, takes a workflow that loads.
+fn check_by_schema(yaml: &str) {
+    static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(|| jsonschema::validator_for(&workflow::json_schema()).unwrap());
+    let tree: Value = serde_saphyr::from_str_with_options(yaml, serde_saphyr::options! { strict_booleans: true }).unwrap();
+    if let Err(error) = schema.validate(&tree) {
+        panic!("the schema refuses what loads: {error} at {}\n{yaml}", error.instance_path());
     }
 }
 
@@ -90,6 +102,10 @@ impl Bench {
 
     /// Writes a workflow of the project; it is not committed.
     pub(crate) fn workflow(self, name: &str, yaml: &str) -> Bench {
+        let source = Source { name: name.to_owned(), text: yaml.to_owned() };
+        if Workflow::load(&Arc::new(source)).is_ok() {
+            check_by_schema(yaml);
+        }
         self.file(&format!(".spinney/workflows/{name}.yaml"), yaml)
     }
 

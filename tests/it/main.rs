@@ -30,6 +30,7 @@ mod plan_command;
 mod real;
 mod recovery;
 mod reference;
+mod sarif;
 mod scale;
 mod scenarios;
 mod secrets;

@@ -287,7 +287,7 @@ fn nothing_that_a_stub_says_is_passed_over() {
         ("gate: { output: { aproved: true } }", "it has `approved`, `by`, `note`"),
         ("each: { output: { done: true } }", "is text"),
         ("files: { items: [{ key: a }] }", "has no items"),
-        ("look: { items: [{ key: 'tests, 3' }] }", "did you mean `tests, 1`?"),
+        ("look: { items: [{ key: 'tests,3' }] }", "did you mean `tests,1`?"),
         ("each: { items: [{ key: line-2 }, { key: line-1 }] }", "no item `line-1`"),
     ] {
         let said = wrong(&format!("steps: {{ {stub} }}\n"));
@@ -298,7 +298,8 @@ fn nothing_that_a_stub_says_is_passed_over() {
 #[test]
 fn a_stub_reaches_the_endings_and_the_fields_of_a_merge() {
     let bench = Bench::new().workflow("whole", WHOLE);
-    let run = json(&simulate(&bench, "whole", "finally: { clean: { exit_code: 3 } }\nsteps: { land: { output: { ejected: [each/x] } } }\n", &["--json"]).code(1));
+    let run =
+        json(&simulate(&bench, "whole", "finally: { clean: { exit_code: 3 } }\nsteps: { land: { output: { ejected: [each/x] } } }\n", &["--json"]).code(1));
     assert!(run["outcome"]["failed"]["message"].as_str().unwrap().contains("in `finally`"), "{run}");
     let slow = json(&simulate(&bench, "whole", "steps: { files: { status: timeout } }\non_failure: { report: { duration: 5m } }\n", &["--json"]).code(1));
     let report = slow["tries"].as_array().unwrap().iter().find(|leg| leg["node"].as_str().unwrap().ends_with("report")).unwrap();
@@ -321,4 +322,85 @@ fn sessions_are_held_to_their_own_limits() {
     let (time, leg) = failure("build", "duration: 31m");
     assert!(!time.is_empty() && leg["ended_ms"].as_u64().unwrap() - leg["began_ms"].as_u64().unwrap() == 1_800_000, "{time} {leg}");
     assert_eq!(failure("plan", "tokens: 100_000").0, "");
+}
+
+#[test]
+fn a_body_is_told_once_however_often_it_runs() {
+    let calls = |of: &str| (0..6).map(|n| format!("  c{n}: {{ workflow: {of}, with: {{ word: fixed }} }}\n")).collect::<String>();
+    let inputs = "inputs: { word: { type: string, default: w }, list: { type: array, default: [a, b] } }\n";
+    let mut bench = Bench::new();
+    for level in 0..4 {
+        let steps = match level {
+            3 => "  leaf: { run: \"true\", for_each: { items: \"{{ inputs.list }}\", as: n } }\n".to_owned(),
+            _ => calls(&format!("w{}", level + 1)),
+        };
+        bench = bench.workflow(&format!("w{level}"), &format!("version: 1\nname: w{level}\n{inputs}steps:\n{steps}"));
+    }
+    let said = bench.spinney(&["plan", "w0"]).code(0);
+    assert_eq!(said.out.matches("leaf").count(), 1, "{}", said.out);
+    assert_eq!(said.out.matches("as those of").count(), 3 * 5, "{}", said.out);
+    assert!(said.out.contains("216 times at most") && said.out.contains("as those of c0/c0"), "{}", said.out);
+    let plan = json(&bench.spinney(&["plan", "w0", "--json"]).code(0));
+    let bodies = plan["bodies"].as_array().unwrap();
+    let runs: Vec<u64> = bodies.iter().map(|body| body["runs"].as_u64().unwrap()).collect();
+    assert_eq!(runs, [216, 36, 6]);
+    assert_eq!((&bodies[0]["steps"][0]["items"]["count"], &bodies[0]["inputs"]["word"]), (&2.into(), &"fixed".into()));
+    assert_eq!(bench.spinney(&["plan", "w0", "--full"]).code(0).out.matches("leaf").count(), 216);
+}
+
+#[test]
+fn an_input_that_is_not_known_is_no_default_inside_a_called_workflow() {
+    let inner = "version: 1\nname: inner\ninputs: { list: { type: array, default: [a, b] } }\nsteps:\n  each: { for_each: { items: \"{{ inputs.list }}\", as: n }, run: \"true\" }\n";
+    let outer = "version: 1\nname: outer\nsteps:\n  list: { run: ls, output: { parse: lines } }\n  open: { needs: [list], workflow: inner, with: { list: \"{{ steps.list.output }}\" } }\n  usual: { workflow: inner }\n";
+    let bench = Bench::new().workflow("inner", inner).workflow("outer", outer);
+    let plan = json(&bench.spinney(&["plan", "outer", "--json"]).code(0));
+    let count = |step: &str| {
+        let step = plan["steps"].as_array().unwrap().iter().find(|known| known["id"] == step).unwrap();
+        plan["bodies"][usize::try_from(step["body"].as_u64().unwrap()).unwrap()]["steps"][0]["items"]["count"].clone()
+    };
+    assert_eq!((count("open"), count("usual")), (Value::Null, 2.into()));
+}
+
+#[test]
+fn models_of_items_are_those_that_they_get() {
+    let bench = Bench::new();
+    let said = bench.spinney(&["plan", "tournament", "--input", "bug=x"]).code(0).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("claude-opus-5-5, else openai/gpt-6-sol, for 2 of the items"), "{said}");
+    assert!(said.contains("gpt-6-sol, else anthropic/claude-sonnet-5-5, for 2 of the items"), "{said}");
+    assert!(said.contains("alias `other` of the workflow"), "{said}");
+    let plan = json(&bench.spinney(&["plan", "tournament", "--input", "bug=x", "--json"]).code(0));
+    let fix = plan["steps"].as_array().unwrap().iter().find(|step| step["id"] == "fix").unwrap();
+    // Four items, three tries of each, no dearer than the limit of a session.
+    assert_eq!((&fix["at_most"]["unpriced"], &fix["times"]), (&false.into(), &12.into()));
+    let usd = fix["agent"]["limits"]["usd"].as_f64().unwrap();
+    assert!((fix["at_most"]["usd"].as_f64().unwrap() - usd * 12.0).abs() < 0.001, "{fix}");
+    let open = json(&bench.spinney(&["plan", "tournament", "--input", "bug=x", "--model", "one=local/unknown", "--json"]).code(0));
+    let fix = open["steps"].as_array().unwrap().iter().find(|step| step["id"] == "fix").unwrap();
+    assert_eq!((&fix["at_most"]["unpriced"], &fix["at_most"]["usd"]), (&true.into(), &Value::Null));
+}
+
+const CACHED: &str = "version: 1\nname: cached\ninputs: { word: { type: string, default: one }, names: { type: array, default: [p, q] } }\nsteps:\n  whole: { run: cat src/a.txt, cache: { key: \"{{ inputs.word }}\", inputs: [src] } }\n  each: { for_each: { items: \"{{ inputs.names }}\", as: n }, run: \"echo {{ n | sh }}\", cache: { key: each } }\n  late: { needs: [whole], run: \"echo {{ steps.whole.stdout | sh }}\", cache: { key: late } }\n  never: { run: \"true\" }\n";
+
+#[test]
+fn recorded_results_are_looked_up_before_the_run() {
+    let bench = Bench::new().file("src/a.txt", "a\n").file(".gitignore", ".spinney/\n").commit("begin").workflow("cached", CACHED);
+    let standing = |more: &[&str]| {
+        let arguments: Vec<&str> = ["plan", "cached", "--json"].into_iter().chain(more.iter().copied()).collect();
+        let plan = json(&bench.spinney(&arguments).code(0));
+        plan["steps"].as_array().unwrap().iter().map(|step| step["cache"]["standing"].as_str().unwrap_or("none").to_owned()).collect::<Vec<_>>()
+    };
+    let sorted = |mut standing: Vec<String>| {
+        standing.sort();
+        standing
+    };
+    assert_eq!(sorted(standing(&[])), ["miss", "miss", "none", "open"]);
+    let (said, _) = bench.run("cached", "conversations: []\n", &[]);
+    said.code(0);
+    assert_eq!(sorted(standing(&[])), ["hit", "hit", "none", "open"]);
+    assert_eq!(sorted(standing(&["--input", "word=two", "--input", "names=[\"p\", \"r\"]"])), ["miss", "none", "open", "part"]);
+    let page = bench.spinney(&["plan", "cached"]).code(0).out;
+    assert!(page.contains("hit: the same was done before, by cached-") && page.contains("looked up in the run: it reads what `whole`"), "{page}");
+    let bench = bench.file("src/a.txt", "b\n").commit("other");
+    let page = bench.spinney(&["plan", "cached"]).code(0).out;
+    assert!(page.contains("miss: no result is kept for just this"), "{page}");
 }

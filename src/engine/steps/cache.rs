@@ -8,17 +8,22 @@
 //! The store is `cache/` in the state folder, one file an entry, written in one piece under its key and checked by its own
 //! hash when it is read: an entry that is not whole is passed over with a warning. A ref keeps the commit of a change. When
 //! a run begins, the entries used last are kept, up to [`ENTRIES_MAX`].
-use super::{Task, place};
+use super::{Task, place, rendered, services::system};
 use crate::{
     agent::{Trouble, blocking},
-    event::{BlobId, CommitId, Event, FailureKind, RunId, Success},
-    git::{Captured, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
+    event::{BlobId, CommitId, Event, Failure, FailureKind, RunId, Success},
+    git::{Captured, Change, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
     plan::{AgentSpec, PlannedStep, Work},
+    prompts,
+    secrets::Secrets,
+    skills::Shelf,
+    source::Spanned,
     trace,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     fs, io,
     io::Write as _,
     path::{Path, PathBuf},
@@ -102,16 +107,21 @@ impl Store {
         }
     }
 
-    /// Reads an entry; `None` where there is none that is whole.
+    /// Takes an entry; `None` where there is none that is whole.
     fn get(&self, key: &str) -> Option<Entry> {
+        let entry = self.read(key)?;
+        // The time of its last use decides how long it stays.
+        drop(fs::File::open(self.folder.join(key)).and_then(|file| file.set_modified(now())));
+        Some(entry)
+    }
+
+    /// Reads an entry, which counts as no use of it.
+    fn read(&self, key: &str) -> Option<Entry> {
         let path = self.folder.join(key);
         let text = fs::read_to_string(&path).ok()?;
         let whole = text.split_once('\n').filter(|(hash, body)| BlobId::of(body.as_bytes()).0 == *hash);
         let entry = whole.and_then(|(_, body)| serde_json::from_str(body).ok());
-        if entry.is_some() {
-            // The time of its last use decides how long it stays.
-            drop(fs::File::open(&path).and_then(|file| file.set_modified(now())));
-        } else {
+        if entry.is_none() {
             tracing::warn!(target: trace::TARGET, "the kept result {} is damaged and passed over", path.display());
         }
         entry
@@ -178,60 +188,110 @@ pub(super) async fn keep(task: &Task, key: Option<Key>, success: &Success) {
 
 /// Returns what a node's result is kept under; `None` where its step keeps none.
 async fn key(task: &Task, step: &PlannedStep) -> Result<Option<Key>, Trouble> {
-    let Some(cache) = &step.cache else { return Ok(None) };
-    let parts = cache.key.iter().map(|text| task.render("cache.key", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let globs = cache.inputs.iter().map(|text| task.render("cache.inputs", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let work = match &step.work {
-        Work::Agent { agent, prompt } => asked(task, step, task.agent(step, agent), &task.render("prompt", &prompt.value)?)?,
-        Work::Run { command } => json!({"run": task.render("run", &command.value)?}),
-        Work::Merge(_) | Work::Workflow(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => return Ok(None),
-    };
-    let all = |texts: &[crate::source::Spanned<String>]| texts.iter().map(|text| task.render("cache", &text.value)).collect::<Result<Vec<_>, _>>();
-    let env = place::environment(task, step)?;
-    let env = step.env.iter().map(|(name, _)| (name, task.services.secrets.text(&env[name]).into_owned())).collect::<Vec<_>>();
-    let verify = step.verify.as_ref().map(|verify| all(&verify.run)).transpose()?;
-    let (setup, scope) = (all(&step.workspace.setup)?, place::scope(task, step)?);
+    if !is_kept(step) {
+        return Ok(None);
+    }
+    let services = &task.services;
+    let globs = globs(step, &task.scope)?;
     let base = if globs.is_empty() && !step.writes { None } else { Some(place::base(task).await?) };
-    let inputs = match &base {
-        Some(base) if !globs.is_empty() => files(&task.services.repo, base.clone(), globs).await?,
-        Some(_) | None => Vec::new(),
+    let inputs = match base.clone().filter(|_| !globs.is_empty()) {
+        Some(base) => {
+            let repo = services.repo.clone();
+            blocking(FailureKind::Template, move || files(&repo, &base, &globs)).await?
+        }
+        None => Vec::new(),
     };
-    let made_of = json!({
-        "form": FORM, "key": parts, "inputs": inputs, "work": work, "env": env, "verify": verify, "setup": setup, "scope": scope,
-        "cwd": step.cwd.as_ref().map(|text| &text.value), "schema": step.output_schema, "parse": step.parse.map(|parse| format!("{parse:?}")),
-        "writes": step.writes, "kind": format!("{:?}", step.workspace.kind),
-    });
-    Ok(Some(Key { hash: BlobId::of(made_of.to_string().as_bytes()).0, base }))
+    let makings = Makings { scope: &task.scope, shelf: &services.shelf, secrets: &services.secrets, pins: &task.run.pins, script: task.run.script.as_ref() };
+    let agent = match &step.work {
+        Work::Agent { agent, .. } => Some(task.agent(step, agent)),
+        _ => None,
+    };
+    Ok(Some(Key { hash: makings.hash(step, agent, &inputs)?, base }))
 }
 
-/// What is asked, and of whom.
-fn asked(task: &Task, step: &PlannedStep, agent: &Arc<AgentSpec>, prompt: &str) -> Result<Value, Trouble> {
-    let services = &task.services;
-    let models = agent.model.choices.iter().map(|choice| task.render("model", choice)).collect::<Result<Vec<_>, _>>()?;
-    let named = |kind: &str, names: &[String]| {
-        let pins = names.iter().map(|name| format!("{kind}:{name}"));
-        pins.map(|name| task.run.pins.get(&name).cloned().unwrap_or(name)).collect::<Vec<_>>()
+/// Returns whether results of a step are kept at all.
+pub(crate) fn is_kept(step: &PlannedStep) -> bool {
+    step.cache.is_some() && matches!(step.work, Work::Agent { .. } | Work::Run { .. })
+}
+
+/// Returns the globs of the files that a step's key is made from.
+fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Vec<String>, Failure> {
+    step.cache.iter().flat_map(|cache| &cache.inputs).map(|text| rendered(scope, "cache.inputs", &text.value)).collect()
+}
+
+/// What a key is made from besides the step and its files.
+#[derive(Clone, Copy)]
+pub(crate) struct Makings<'a> {
+    pub(crate) scope: &'a prompts::Scope,
+    pub(crate) shelf: &'a Shelf,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) pins: &'a BTreeMap<String, String>,
+    pub(crate) script: Option<&'a BlobId>,
+}
+
+impl Makings<'_> {
+    fn hash(&self, step: &PlannedStep, agent: Option<&Arc<AgentSpec>>, inputs: &[(String, String)]) -> Result<String, Failure> {
+        let render = |what: &str, text: &str| rendered(self.scope, what, text);
+        let all = |texts: &[Spanned<String>]| texts.iter().map(|text| render("cache", &text.value)).collect::<Result<Vec<_>, _>>();
+        let parts = all(step.cache.as_ref().map(|cache| cache.key.as_slice()).unwrap_or_default())?;
+        let work = match (&step.work, agent) {
+            (Work::Agent { prompt, .. }, Some(agent)) => self.asked(step, agent, &render("prompt", &prompt.value)?)?,
+            (Work::Run { command }, _) => json!({"run": render("run", &command.value)?}),
+            _ => Value::Null,
+        };
+        let env = place::rendered_env(step, self.scope, self.secrets)?;
+        let env = env.into_iter().map(|(name, value)| (name, self.secrets.text(&value).into_owned())).collect::<Vec<_>>();
+        let verify = step.verify.as_ref().map(|verify| all(&verify.run)).transpose()?;
+        let (setup, scope) = (all(&step.workspace.setup)?, place::globs(step, self.scope)?);
+        let made_of = json!({
+            "form": FORM, "key": parts, "inputs": inputs, "work": work, "env": env, "verify": verify, "setup": setup, "scope": scope,
+            "cwd": step.cwd.as_ref().map(|text| &text.value), "schema": step.output_schema, "parse": step.parse.map(|parse| format!("{parse:?}")),
+            "writes": step.writes, "kind": format!("{:?}", step.workspace.kind),
+        });
+        Ok(BlobId::of(made_of.to_string().as_bytes()).0)
+    }
+
+    /// What is asked, and of whom.
+    fn asked(&self, step: &PlannedStep, agent: &AgentSpec, prompt: &str) -> Result<Value, Failure> {
+        let models = agent.model.choices.iter().map(|choice| rendered(self.scope, "model", choice)).collect::<Result<Vec<_>, _>>()?;
+        let named = |kind: &str, names: &[String]| {
+            let pins = names.iter().map(|name| format!("{kind}:{name}"));
+            pins.map(|name| self.pins.get(&name).cloned().unwrap_or(name)).collect::<Vec<_>>()
+        };
+        let skills: Vec<&str> = agent.skills.iter().filter_map(|name| Some(self.shelf.get(name)?.body.as_str())).collect();
+        Ok(json!({
+            "prompt": prompt, "models": models, "effort": agent.model.effort, "system": system(self.shelf, agent, step.output_schema.as_deref()),
+            "tools": agent.tools, "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
+            "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
+            // What a script said is never taken for the word of a model, nor of another script.
+            "script": self.script, "cwd": agent.cwd.as_ref().map(|text| &text.value),
+        }))
+    }
+}
+
+/// Returns the run whose result would stand for a node's work, before it is begun; it starts from `base`.
+///
+/// # Errors
+/// Where a template reads what is not known yet, or the repository cannot be read.
+pub(crate) fn foresee(store: &Store, repo: &Repository, step: &PlannedStep, makings: Makings<'_>, base: &CommitId) -> Result<Option<RunId>, String> {
+    let globs = globs(step, makings.scope).map_err(|failure| failure.message)?;
+    let inputs = if globs.is_empty() { Vec::new() } else { files(repo, base, &globs)? };
+    let agent = if let Work::Agent { agent, .. } = &step.work { Some(agent) } else { None };
+    let hash = makings.hash(step, agent, &inputs).map_err(|failure| failure.message)?;
+    let Some(entry) = store.read(&hash) else { return Ok(None) };
+    let fits = match &entry.change {
+        Some(change) => changes(repo, change, base).map_err(|error| error.to_string())?.is_some(),
+        None => true,
     };
-    let skills: Vec<&str> = agent.skills.iter().filter_map(|name| Some(services.shelf.get(name)?.body.as_str())).collect();
-    Ok(json!({
-        "prompt": prompt, "models": models, "effort": agent.model.effort, "system": services.system(agent, step.output_schema.as_deref()),
-        "tools": agent.tools, "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
-        "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
-        // What a script said is never taken for the word of a model, nor of another script.
-        "script": task.run.script, "cwd": agent.cwd.as_ref().map(|text| &text.value),
-    }))
+    Ok(fits.then_some(entry.run))
 }
 
 /// Returns the files of a commit that some globs name, with their content's hashes.
-async fn files(repo: &Repository, commit: CommitId, globs: Vec<String>) -> Result<Vec<(String, String)>, Trouble> {
-    let repo = repo.clone();
-    blocking(FailureKind::Template, move || {
-        let globs = Scope::compile(&globs).map_err(|error| format!("`cache.inputs`: {error}"))?;
-        let files = repo.files(&commit).map_err(|error| format!("list the files of {commit}: {error}"))?;
-        let named = files.into_iter().filter(|(path, _)| globs.contains(path));
-        Ok::<_, String>(named.map(|(path, blob)| (path, format!("{:?} {}", blob.mode, blob.id))).collect())
-    })
-    .await
+fn files(repo: &Repository, commit: &CommitId, globs: &[String]) -> Result<Vec<(String, String)>, String> {
+    let globs = Scope::compile(globs).map_err(|error| format!("`cache.inputs`: {error}"))?;
+    let files = repo.files(commit).map_err(|error| format!("list the files of {commit}: {error}"))?;
+    let named = files.into_iter().filter(|(path, _)| globs.contains(path));
+    Ok(named.map(|(path, blob)| (path, format!("{:?} {}", blob.mode, blob.id))).collect())
 }
 
 /// Puts a kept change onto the commit that a node starts from; `Err` inside where it does not fit.
@@ -239,20 +299,9 @@ async fn applied(task: &Task, key: &Key, change: Option<Span>) -> Result<Result<
     let (Some(change), Some(onto)) = (change, key.base.clone()) else { return Ok(Ok(None)) };
     let (repo, meta) = (task.services.repo.clone(), place::meta(task, place::Author::default()));
     blocking(FailureKind::Environment, move || {
-        if !repo.has_commit(&change.commit)? || !repo.has_commit(&change.base)? {
-            return Ok(Err(()));
-        }
-        let (before, after, tree) = (repo.tree_of(&change.base)?, repo.tree_of(&change.commit)?, repo.tree_of(&onto)?);
-        let touched = repo.changes(&before, &after)?;
-        let overlaps = |a: &str, b: &str| {
-            a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/')) || b.strip_prefix(a).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let moved = repo.changes(&before, &tree)?;
-        let links = touched.iter().flat_map(|change| [&change.before, &change.after]).flatten().any(|blob| blob.mode == Mode::Gitlink);
-        if links || moved.iter().any(|other| touched.iter().any(|own| overlaps(&own.path, &other.path))) {
-            return Ok(Err(()));
-        }
-        let edit = |change: &crate::git::Change| {
+        let Some(touched) = changes(&repo, &change, &onto)? else { return Ok(Err(())) };
+        let tree = repo.tree_of(&onto)?;
+        let edit = |change: &Change| {
             let entry = change.after.as_ref().map(|blob| Ok::<_, GitError>((blob.mode, repo.blob(&blob.id)?))).transpose()?;
             Ok::<Edit, GitError>((change.path.clone(), entry))
         };
@@ -261,4 +310,19 @@ async fn applied(task: &Task, key: &Key, change: Option<Span>) -> Result<Result<
         Ok::<_, GitError>(Ok(Some(Captured { commit: Some(commit), paths: touched.into_iter().map(|change| change.path).collect() })))
     })
     .await
+}
+
+/// Returns what a kept change does to its paths; `None` where one of them is another than it was.
+fn changes(repo: &Repository, change: &Span, onto: &CommitId) -> Result<Option<Vec<Change>>, GitError> {
+    if !repo.has_commit(&change.commit)? || !repo.has_commit(&change.base)? {
+        return Ok(None);
+    }
+    let (before, after, tree) = (repo.tree_of(&change.base)?, repo.tree_of(&change.commit)?, repo.tree_of(onto)?);
+    let touched = repo.changes(&before, &after)?;
+    let overlaps =
+        |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/')) || b.strip_prefix(a).is_some_and(|rest| rest.starts_with('/'));
+    let moved = repo.changes(&before, &tree)?;
+    let links = touched.iter().flat_map(|change| [&change.before, &change.after]).flatten().any(|blob| blob.mode == Mode::Gitlink);
+    let clash = links || moved.iter().any(|other| touched.iter().any(|own| overlaps(&own.path, &other.path)));
+    Ok((!clash).then_some(touched))
 }

@@ -25,7 +25,7 @@ use crate::{
     prompts::Scope,
     trace,
 };
-pub(super) use cache::Store as CacheStore;
+pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
 use serde_json::Value;
@@ -243,7 +243,7 @@ impl Task {
     }
 
     fn render(&self, what: &str, text: &str) -> Result<String, Trouble> {
-        crate::prompts::render(text, &self.scope).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")).into())
+        Ok(rendered(&self.scope, what, text)?)
     }
 }
 
@@ -251,4 +251,9 @@ impl Task {
 fn cut(text: &str, bytes: usize, what: &str) -> String {
     let end = text.floor_char_boundary(bytes);
     if end == text.len() { text.to_owned() } else { format!("{}\n[… {} more bytes of {what} are not shown]", &text[..end], text.len() - end) }
+}
+
+/// Renders a template that a step has under the name `what`.
+fn rendered(scope: &Scope, what: &str, text: &str) -> Result<String, Failure> {
+    crate::prompts::render(text, scope).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")))
 }

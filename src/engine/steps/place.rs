@@ -1,5 +1,5 @@
 //! Where a step works, and how what it did becomes a commit.
-use super::{Services, Task, command::Around};
+use super::{Services, Task, command::Around, rendered};
 use crate::{
     agent::{Coming, Trouble, blocking},
     event::{Brief, CommitId, Event, Failure, FailureKind, Item, NodeId},
@@ -59,7 +59,7 @@ impl Workplace {
 /// Makes a step's workplace, or finds it again after a crash.
 pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, Trouble> {
     let env = environment(task, step)?;
-    let scope = scope(task, step)?;
+    let scope = globs(step, &task.scope)?;
     if step.workspace.kind == WorkspaceKind::None {
         return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None, links: Vec::new() });
     }
@@ -225,22 +225,25 @@ pub(crate) fn slug(node: &NodeId, attempt: u32) -> String {
 
 pub(super) fn environment(task: &Task, step: &PlannedStep) -> Result<BTreeMap<String, String>, Trouble> {
     let mut env = task.services.env.clone();
-    // The one place where a template sees the values of secrets.
-    let secrets = task.services.secrets.values().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
-    let scope = task.scope.clone().with("secrets", Value::Object(secrets));
-    for (name, text) in &step.env {
-        let value = prompts::render(&text.value, &scope).map_err(|error| Failure::new(FailureKind::Template, format!("`env.{name}`: {error}")))?;
-        env.insert(name.clone(), value);
-    }
+    env.extend(rendered_env(step, &task.scope, &task.services.secrets)?);
     Ok(env)
 }
 
-pub(super) fn scope(task: &Task, step: &PlannedStep) -> Result<Option<Vec<String>>, Trouble> {
-    let wrong = |why: String| Trouble::Failed(Failure::new(FailureKind::Template, format!("`scope`: {why}")));
+/// Returns the variables that a step asks for; of a name that stands twice the last counts.
+pub(super) fn rendered_env(step: &PlannedStep, scope: &prompts::Scope, secrets: &Secrets) -> Result<Vec<(String, String)>, Failure> {
+    // The one place where a template sees the values of secrets.
+    let values = secrets.values().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+    let scope = scope.clone().with("secrets", Value::Object(values));
+    step.env.iter().map(|(name, text)| Ok((name.clone(), rendered(&scope, &format!("env.{name}"), &text.value)?))).collect()
+}
+
+/// Returns the globs that a step may write.
+pub(super) fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
+    let wrong = |why: String| Failure::new(FailureKind::Template, format!("`scope`: {why}"));
     match step.scope.as_ref().map(|scope| &scope.value) {
         None => Ok(None),
-        Some(workflow::Scope::Globs(globs)) => globs.iter().map(|glob| task.render("scope", &glob.value)).collect::<Result<_, _>>().map(Some),
-        Some(workflow::Scope::Template(text)) => match prompts::evaluate(text, &task.scope).map_err(|error| wrong(error.to_string()))? {
+        Some(workflow::Scope::Globs(globs)) => globs.iter().map(|glob| rendered(scope, "scope", &glob.value)).collect::<Result<_, _>>().map(Some),
+        Some(workflow::Scope::Template(text)) => match prompts::evaluate(text, scope).map_err(|error| wrong(error.to_string()))? {
             Value::Array(globs) => globs
                 .iter()
                 .map(|glob| glob.as_str().map(str::to_owned).ok_or_else(|| wrong(format!("{glob} is not text"))))

@@ -223,21 +223,26 @@ impl Services {
 
     /// Makes an agent's system text: the same bytes for every item of a step.
     pub(crate) fn system(&self, agent: &AgentSpec, schema: Option<&Value>) -> String {
-        let mut text = agent.system.trim_end().to_owned();
-        text.push_str("\n\n# How you work here\nYou are one agent of a larger workflow, and you work alone: nobody answers questions. Do the task you are given, then end your turn with a short report of what you did and what you found.\n");
-        text.push_str(match agent.access {
-            Access::Write => "You have a git worktree of your own. Edit its files with your tools. Do not commit, push or switch branches: what you leave in the files is committed for you, checked, and merged with the work of others.\n",
-            Access::Read => "You read a checkout of the repository and cannot change it.\n",
-        });
-        let listing = self.shelf.listing(&agent.skills, SKILLS_CHARS).text;
-        if !listing.is_empty() {
-            text.push_str("\n# Skills\nOpen one with the `Skill` tool when its description fits what you are doing.\n");
-            text.push_str(&listing);
-        }
-        if let Some(schema) = schema {
-            text.push_str("\n# Your answer\nEnd with one JSON object that fits this JSON Schema, and nothing else:\n");
-            text.push_str(&schema.to_string());
-        }
-        text
+        system(&self.shelf, agent, schema)
     }
+}
+
+/// Makes the system text of an agent that may open the skills of a shelf.
+pub(super) fn system(shelf: &Shelf, agent: &AgentSpec, schema: Option<&Value>) -> String {
+    let mut text = agent.system.trim_end().to_owned();
+    text.push_str("\n\n# How you work here\nYou are one agent of a larger workflow, and you work alone: nobody answers questions. Do the task you are given, then end your turn with a short report of what you did and what you found.\n");
+    text.push_str(match agent.access {
+        Access::Write => "You have a git worktree of your own. Edit its files with your tools. Do not commit, push or switch branches: what you leave in the files is committed for you, checked, and merged with the work of others.\n",
+        Access::Read => "You read a checkout of the repository and cannot change it.\n",
+    });
+    let listing = shelf.listing(&agent.skills, SKILLS_CHARS).text;
+    if !listing.is_empty() {
+        text.push_str("\n# Skills\nOpen one with the `Skill` tool when its description fits what you are doing.\n");
+        text.push_str(&listing);
+    }
+    if let Some(schema) = schema {
+        text.push_str("\n# Your answer\nEnd with one JSON object that fits this JSON Schema, and nothing else:\n");
+        text.push_str(&schema.to_string());
+    }
+    text
 }
