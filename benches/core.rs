@@ -12,7 +12,7 @@ use spinney::{
     llm::script,
     message::{Message, Reply, ToolResult},
     plan::{Catalog, Plan},
-    source::Source,
+    source::{Source, codes},
     workflow::{Stub, Workflow},
 };
 use std::{
@@ -32,7 +32,7 @@ const WIDE: usize = 100;
 /// Tasks under way at the same time, as many as in a run that says nothing.
 const PLACES: usize = 8;
 
-criterion_group!(benches, compiling, deciding, folding, appending, scheduling);
+criterion_group!(benches, compiling, refusing, deciding, folding, appending, scheduling);
 criterion_main!(benches);
 
 fn compiling(c: &mut Criterion) {
@@ -59,6 +59,25 @@ fn compiling(c: &mut Criterion) {
             let catalog = Catalog::default();
             group.bench_function(BenchmarkId::new(shape, size), |b| b.iter(|| Plan::compile(black_box(&workflow), &catalog).expect("it is right")));
         }
+    }
+    group.finish();
+}
+
+/// Files whose aliases would come to more than any memory holds: nine levels of nine, and a hundred thousand aliases of one
+/// long text.
+fn refusing(c: &mut Criterion) {
+    let levels: String = (1..9).fold("  l0: &l0 [x]\n".to_owned(), |mut text, n| {
+        let _ = writeln!(text, "  l{n}: &l{n} [{}]", vec![format!("*l{}", n - 1); 9].join(", "));
+        text
+    });
+    let long = format!("  text: &text \"{}\"\n  all: [{}]\n", "x".repeat(100_000), vec!["*text"; 100_000].join(", "));
+    let mut group = c.benchmark_group("refuse");
+    group.sample_size(20);
+    for (shape, inside) in [("levels of aliases", levels), ("many aliases of much", long)] {
+        let text = format!("version: 1\nname: bomb\nschemas:\n{inside}steps: {{ a: {{ run: \"true\" }} }}\n");
+        let source = Arc::new(Source { name: "bomb.yaml".to_owned(), text });
+        assert!(Workflow::load(&source).is_err_and(|found| found.0[0].code == codes::TOO_MUCH), "{shape}");
+        group.bench_function(shape, |b| b.iter(|| Workflow::load(black_box(&source)).is_err()));
     }
     group.finish();
 }
@@ -106,16 +125,35 @@ fn scheduling(c: &mut Criterion) {
         let plan = compile(&yaml);
         group.throughput(Throughput::Elements(size as u64));
         let run = || runtime.block_on(simulate(plan.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
-        assert_eq!(run().legs.len(), size);
+        memory("steps", size, || assert_eq!(run().legs.len(), size));
         group.bench_function(BenchmarkId::new("steps", size), |b| b.iter(run));
         group.bench_function(BenchmarkId::new("floor, petgraph and JoinSet", size), |b| b.iter(|| runtime.block_on(bare(size))));
         group.bench_function(BenchmarkId::new("file", size), |b| b.iter(|| compile(&yaml)));
         let list: Vec<String> = (0..size).map(|n| n.to_string()).collect();
-        let items = compile(&format!("version: 1\nname: many\nsteps:\n  work: {{ for_each: {{ items: [{}], as: n }}, run: \"true\" }}\n", list.join(", ")));
+        let yaml = format!("version: 1\nname: many\nsteps:\n  work: {{ for_each: {{ items: [{}], as: n }}, run: \"true\" }}\n", list.join(", "));
+        let items = compile(&yaml);
+        group.bench_function(BenchmarkId::new("file with items", size), |b| b.iter(|| compile(&yaml)));
         let run = || runtime.block_on(simulate(items.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
+        memory("items", size, || assert_eq!(run().legs.len(), size));
         group.bench_function(BenchmarkId::new("items", size), |b| b.iter(run));
     }
     group.finish();
+}
+
+/// Says how much more memory the process holds at most while it runs, by what the kernel counts. What an earlier run gave
+/// back and the allocator kept is not counted again: the first figure of a process is the true one.
+fn memory(what: &str, size: usize, run: impl FnOnce()) {
+    let held = |key: &str| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        line.unwrap_or_default() * 1024
+    };
+    // The kernel begins to look for the peak anew.
+    let _unsupported = std::fs::write("/proc/self/clear_refs", "5");
+    let before = held("VmRSS");
+    run();
+    let more = held("VmHWM").saturating_sub(before);
+    let _ = writeln!(io::stdout(), "schedule/{what}/{size}: {more} bytes more at most, {} each", more / size as u64);
 }
 
 /// Chains beside each other, a hundred wide.
