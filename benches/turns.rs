@@ -4,11 +4,12 @@
 //! interleaved, so that both meet the same load of the machine.
 mod floor;
 mod lab;
+mod prefix;
 
 use floor::{Asks, FloorError, Mock};
 use futures_util::future::try_join_all;
 use lab::{Lab, Took, Who};
-use spinney::clock::Clock;
+use spinney::{clock::Clock, llm::Protocol};
 use std::{error::Error, time::Duration};
 
 /// Runs of each quick measure, and of each slow one.
@@ -48,6 +49,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         if wanted(&format!("agents-{agents}")) {
             many(&lab, &clock, agents)?;
         }
+    }
+    if wanted("prefix") {
+        prefixes()?;
+    }
+    Ok(())
+}
+
+/// The least that consecutive requests of a conversation of 200 turns share.
+fn prefixes() -> Result<(), Box<dyn Error>> {
+    row(["least shared prefix", "of the prompt", "of the bytes sent"]);
+    for (protocol, model) in [
+        (Protocol::Anthropic, "claude-sonnet-5-5"),
+        (Protocol::OpenAiResponses, "gpt-6-sol"),
+        (Protocol::OpenAiChat, "qwen3"),
+        (Protocol::Gemini, "gemini-3.7-flash"),
+    ] {
+        let shares = prefix::shares(protocol, model, 200)?;
+        let least = |of: fn(&prefix::Share) -> f64| format!("{:.3} %", 100.0 * shares.iter().map(of).fold(1.0, f64::min));
+        row([&format!("{protocol:?}"), &least(|share| share.prompt), &least(|share| share.sent)]);
     }
     Ok(())
 }

@@ -315,6 +315,9 @@ pub(super) struct Show {
     /// List the files that the run kept of its outputs, and where they are
     #[arg(long, conflicts_with = "json")]
     pub(super) artifacts: bool,
+    /// Tell what each request read from the provider's prompt cache, wrote into it, and why what was there was lost
+    #[arg(long, conflicts_with_all = ["json", "artifacts"])]
+    pub(super) cache: bool,
     /// Print the records as one line of JSON each
     #[arg(long)]
     pub(super) json: bool,

@@ -1,4 +1,5 @@
 //! `spinney show`: what a run did, or one of its steps turn by turn, from the run's records alone.
+mod cache;
 mod session;
 
 use super::{
@@ -30,6 +31,8 @@ pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed
     let node = args.step.as_deref().map(|step| require_node(&report, &run.0, step)).transpose()?;
     let text = if args.artifacts {
         artefacts(&records, dir.path(), node.map(|(id, _)| id))
+    } else if args.cache {
+        cache::screen(&records, &report, node.map(|(id, _)| id), context.color)
     } else if args.json {
         let chosen = records.iter().filter(|record| node.is_none_or(|(id, _)| record.event.node() == Some(id)));
         chosen.map(|record| Ok(json_text(record)? + "\n")).collect::<Result<String, serde_json::Error>>().map_err(std::io::Error::from)?

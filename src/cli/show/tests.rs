@@ -3,7 +3,8 @@ use super::*;
 use crate::{
     cli::report::{Entry, tests::*},
     event::{Event, Form, SkipCause, Why},
-    message::Message,
+    llm::script,
+    message::{Message, Reply, Usage},
 };
 use serde_json::json;
 
@@ -148,4 +149,40 @@ fn long_things_are_cut_and_say_so() {
     let text = screen(&report, Standing::Failed, &|_| true, false);
     assert!(text.contains("fix failed\n  line 0\n  … 489 lines\n  line 490\n"), "{text}");
     assert!(matches!(crate::cli::report::entries(&records, &fix)[..], [Entry::Began { .. }, Entry::Briefed { .. }, Entry::Turn(_), Entry::Ended(_)]));
+}
+
+fn with_usage(node: &NodeId, model: &str, input: u64, read: u64, written: u64) -> Event {
+    let usage = Usage { input, output: 9, cache_read: read, cache_write: written };
+    Event::ModelReplied { node: node.clone(), reply: Reply { usage, model: model.to_owned(), ..script::reply("so", &[]) } }
+}
+
+#[test]
+fn a_cache_is_told_request_by_request_with_why_it_was_lost() {
+    let (fix, sonnet) = (node("fix"), "anthropic/claude-sonnet-5-5");
+    let records = records(vec![
+        started(),
+        begins(&fix, 1),
+        briefed(&fix),
+        with_usage(&fix, sonnet, 10, 0, 12_000),
+        with_usage(&fix, sonnet, 12, 12_000, 900),
+        Event::Compacted { node: fix.clone(), cut: 1, messages: Vec::new(), strategy: "ledger".to_owned(), before: 90_000, after: 9_000 },
+        with_usage(&fix, sonnet, 8, 2_000, 3_000),
+        with_usage(&fix, "openai/gpt-6-sol", 5_100, 0, 0),
+    ]);
+    let report = Report::of(&records);
+    let text = cache::screen(&records, &report, None, false);
+    assert_eq!(
+        text,
+        "\
+fix
+  prompt  read  written   new
+     12k     0      12k    10  the conversation begins
+     12k   12k      900    12
+    5008  2000     3000     8  lost: the conversation was shortened, so it begins otherwise
+    5100     0        0  5100  lost: anthropic/claude-sonnet-5-5 answered before
+
+39 % of 35k prompt tokens were read from the cache, 15k were written into it
+"
+    );
+    assert_eq!(cache::screen(&records, &report, Some(&node("other")), false), "No model was asked.\n");
 }

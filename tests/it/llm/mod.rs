@@ -4,6 +4,7 @@ mod anthropic;
 mod chat;
 mod gemini;
 mod http;
+mod prefix;
 mod requests;
 mod responses;
 mod shared;

@@ -58,6 +58,8 @@ fn plans_builds_in_parallel_merges_and_verifies(wire: Wire) {
     check_run(&bench, &bench.records(&bench.newest()));
     check_requests(&server);
     assert!(said.out.contains(&format!("spinney/{}", bench.newest())), "{}", said.out);
+    let cache = bench.spinney(&["show", &bench.newest().0, "--cache"]).code(0);
+    assert!(cache.out.contains("prompt tokens were read from the cache") && cache.out.contains("the conversation begins"), "{}", cache.out);
     let thought = server.asked().into_iter().filter(|asked| String::from_utf8_lossy(&asked.body).contains("I wonder")).count();
     match wire {
         Wire::Messages | Wire::Responses | Wire::Gemini => assert!(thought >= 7, "thinking goes back: {thought}"),
