@@ -3,18 +3,20 @@
 //! A run that has secrets holds one [`Secrets`]; whatever comes from a process, a file or a model passes through it
 //! before it is recorded, shown, exported or told to a model, and every place of a value becomes `***NAME***`. A value is
 //! found as it is and in the forms in which programs commonly print it: base64 at all three alignments and in both
-//! alphabets, percent-encoded, escaped in JSON, XML and quotes of a shell, and each longer line of a value of several lines.
+//! alphabets, hexadecimal, both also where line breaks cut them, percent-encoded, escaped in JSON, XML and quotes of a shell, and each longer line of a value of several lines.
 //! Whoever transforms it otherwise (turns it round, prints it letter by letter) gets it past: that is why a value reaches
 //! only the processes of a step that asks for it.
 //!
 //! Without secrets nothing is searched. A value is never part of an error or of `Debug`.
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
+    io::{self, Read},
+    ops::Range,
     sync::Arc,
 };
 
@@ -38,7 +40,10 @@ struct Known {
     search: AhoCorasick,
     /// What stands for each pattern.
     marks: Vec<String>,
-    /// The longest pattern, in bytes.
+    /// Looks for what programs break over lines, in texts whose breaks were taken out.
+    unbroken: AhoCorasick,
+    unbroken_marks: Vec<String>,
+    /// The longest place a value can have, in bytes, line breaks included.
     longest: usize,
 }
 
@@ -62,6 +67,7 @@ impl Secrets {
             return Ok(Secrets::default());
         }
         let mut forms: BTreeMap<String, String> = BTreeMap::new();
+        let mut broken: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in &values {
             let wrong = |why| SecretError { name: name.clone(), why };
             let core = value.trim();
@@ -74,12 +80,19 @@ impl Secrets {
             for form in written_as(core) {
                 forms.entry(form).or_insert_with(|| format!("***{name}***"));
             }
+            for form in encoded_as(core) {
+                broken.entry(form).or_insert_with(|| format!("***{name}***"));
+            }
         }
-        let longest = forms.keys().map(String::len).max().unwrap_or_default();
-        let (patterns, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
-        let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns);
-        let search = search.map_err(|_| SecretError { name: values.keys().cloned().collect::<Vec<_>>().join(", "), why: "is too long" })?;
-        Ok(Secrets(Some(Arc::new(Known { values, search, marks, longest }))))
+        let longest = forms.keys().map(String::len).chain(broken.keys().map(|form| with_breaks(form.len()))).max().unwrap_or_default();
+        let too_long = SecretError { name: values.keys().cloned().collect::<Vec<_>>().join(", "), why: "is too long" };
+        let build = |forms: BTreeMap<String, String>| {
+            let (patterns, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
+            let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns);
+            search.map(|search| (search, marks)).map_err(|_| too_long.clone())
+        };
+        let ((search, marks), (unbroken, unbroken_marks)) = (build(forms)?, build(broken)?);
+        Ok(Secrets(Some(Arc::new(Known { values, search, marks, unbroken, unbroken_marks, longest }))))
     }
 
     /// Returns whether there are none.
@@ -94,24 +107,41 @@ impl Secrets {
 
     /// Returns the name of a secret whose value stands in some bytes.
     pub fn found_in(&self, bytes: &[u8]) -> Option<&str> {
-        let known = self.0.as_ref()?;
-        let found = known.search.find(bytes)?;
-        Some(known.marks[found.pattern()].trim_matches('*'))
+        self.0.as_ref()?.places(bytes).next().map(|place| place.mark.trim_matches('*'))
+    }
+
+    /// Returns the name of a secret whose value stands in what a reader gives.
+    ///
+    /// # Errors
+    /// What the reader fails with.
+    pub fn found_in_all(&self, mut reader: impl Read) -> io::Result<Option<&str>> {
+        const PIECE: usize = 1 << 18;
+        let Some(known) = self.0.as_ref() else { return Ok(None) };
+        let mut held: Vec<u8> = Vec::new();
+        loop {
+            let before = held.len();
+            reader.by_ref().take(PIECE as u64).read_to_end(&mut held)?;
+            let found = self.found_in(&held);
+            if found.is_some() || held.len() == before {
+                return Ok(found);
+            }
+            held.drain(..held.len().saturating_sub(known.longest));
+        }
     }
 
     /// Returns a text without any value.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match &self.0 {
-            Some(known) if known.search.is_match(text) => Cow::Owned(known.search.replace_all(text, &known.marks)),
-            Some(_) | None => Cow::Borrowed(text),
+            Some(known) => known.replaced_text(text).map_or(Cow::Borrowed(text), Cow::Owned),
+            None => Cow::Borrowed(text),
         }
     }
 
     /// Returns bytes without any value.
     pub fn bytes<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         match &self.0 {
-            Some(known) if known.search.is_match(bytes) => Cow::Owned(known.search.replace_all_bytes(bytes, &known.marks)),
-            Some(_) | None => Cow::Borrowed(bytes),
+            Some(known) => known.replaced(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned),
+            None => Cow::Borrowed(bytes),
         }
     }
 
@@ -121,7 +151,7 @@ impl Secrets {
     pub fn clean<T: Serialize + DeserializeOwned>(&self, thing: T) -> T {
         let Some(known) = &self.0 else { return thing };
         let Ok(text) = serde_json::to_string(&thing) else { return thing };
-        if !known.search.is_match(&text) {
+        if known.places(text.as_bytes()).next().is_none() {
             return thing;
         }
         let cleaned = [true, false].into_iter().find_map(|keys| serde_json::from_str(&in_strings(&text, known, keys)).ok());
@@ -151,13 +181,17 @@ impl Stream {
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);
         // A match that begins before this point cannot become another one with what is still to come.
-        let settled = (self.held.len() + 1).saturating_sub(self.known.longest);
+        let mut settled = (self.held.len() + 1).saturating_sub(self.known.longest);
+        // A character of a text is passed on as a whole.
+        while settled > 0 && self.held.get(settled).is_some_and(|byte| byte & 0xC0 == 0x80) {
+            settled -= 1;
+        }
         let mut out = Vec::with_capacity(self.held.len());
         let mut at = 0;
-        for found in self.known.search.find_iter(&self.held).take_while(|found| found.start() < settled) {
-            out.extend_from_slice(&self.held[at..found.start()]);
-            out.extend_from_slice(self.known.marks[found.pattern()].as_bytes());
-            at = found.end();
+        for place in self.known.places(&self.held).take_while(|place| place.range.start < settled) {
+            out.extend_from_slice(&self.held[at..place.range.start]);
+            out.extend_from_slice(place.mark.as_bytes());
+            at = place.range.end;
         }
         if at < settled {
             out.extend_from_slice(&self.held[at..settled]);
@@ -167,9 +201,14 @@ impl Stream {
         out
     }
 
+    /// Takes a piece of text and returns what can be passed on.
+    pub fn push_text(&mut self, piece: &str) -> String {
+        text_of(self.push(piece.as_bytes()))
+    }
+
     /// Returns the rest, at the end of the stream.
     pub fn finish(self) -> Vec<u8> {
-        self.known.search.replace_all_bytes(&self.held, &self.known.marks)
+        self.known.replaced(&self.held).unwrap_or(self.held)
     }
 }
 
@@ -177,6 +216,137 @@ impl fmt::Debug for Stream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Stream").field("held", &self.held.len()).finish_non_exhaustive()
     }
+}
+
+/// Where a value stands, and what is to stand there.
+struct Place<'k> {
+    range: Range<usize>,
+    mark: &'k str,
+}
+
+impl Known {
+    /// Returns all places, from left to right, none over another; of those that begin together the longest.
+    fn places<'k>(&'k self, bytes: &[u8]) -> impl Iterator<Item = Place<'k>> {
+        let unbroken = Unbroken::of(bytes);
+        let plain = move |from: usize| {
+            let found = self.search.find(Input::new(bytes).range(from..))?;
+            Some(Place { range: found.range(), mark: &self.marks[found.pattern()] })
+        };
+        let broken = move |from: usize| {
+            let unbroken = unbroken.as_ref()?;
+            let mut at = unbroken.index(from);
+            loop {
+                let found = self.unbroken.find(Input::new(&unbroken.bytes).range(at..))?;
+                let range = unbroken.position(found.start())..unbroken.position(found.end() - 1) + 1;
+                if range.len() <= with_breaks(found.len()) {
+                    return Some(Place { range, mark: &self.unbroken_marks[found.pattern()] });
+                }
+                at = found.start() + 1;
+            }
+        };
+        let (mut of_plain, mut of_broken) = (plain(0), broken(0));
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            if of_plain.as_ref().is_some_and(|place| place.range.start < at) {
+                of_plain = plain(at);
+            }
+            if of_broken.as_ref().is_some_and(|place| place.range.start < at) {
+                of_broken = broken(at);
+            }
+            let order = |place: &Place<'_>| (place.range.start, usize::MAX - place.range.end);
+            let broken_first = match (&of_plain, &of_broken) {
+                (Some(plain), Some(broken)) => order(broken) < order(plain),
+                (plain, _) => plain.is_none(),
+            };
+            let first = if broken_first { of_broken.take() } else { of_plain.take() }?;
+            at = first.range.end;
+            if broken_first {
+                of_broken = broken(at)
+            } else {
+                of_plain = plain(at)
+            }
+            Some(first)
+        })
+    }
+
+    /// Returns bytes without any value, where there is one.
+    fn replaced(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut places = self.places(bytes).peekable();
+        places.peek()?;
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        for place in places {
+            out.extend_from_slice(&bytes[at..place.range.start]);
+            out.extend_from_slice(place.mark.as_bytes());
+            at = place.range.end;
+        }
+        out.extend_from_slice(&bytes[at..]);
+        Some(out)
+    }
+
+    fn replaced_text(&self, text: &str) -> Option<String> {
+        let replaced = self.replaced(text.as_bytes())?;
+        Some(text_of(replaced))
+    }
+}
+
+/// Makes text of what was made of text: patterns are text, so that no character was cut.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// A text without its line breaks, be they bytes or escaped in quotes.
+struct Unbroken {
+    bytes: Vec<u8>,
+    /// For each break: where it was in `bytes`, and where what follows it stands in the text.
+    breaks: Vec<(usize, usize)>,
+}
+
+impl Unbroken {
+    /// Takes the breaks out; `None` where there are none.
+    fn of(text: &[u8]) -> Option<Unbroken> {
+        let mut unbroken = Unbroken { bytes: Vec::new(), breaks: Vec::new() };
+        let mut kept = 0;
+        let mut at = 0;
+        while let Some(found) = text[at..].iter().position(|byte| b"\n\r\\".contains(byte)) {
+            let start = at + found;
+            let bare = start + text[start..].iter().take_while(|byte| **byte == b'\\').count();
+            let is_break = bare == start || matches!(text.get(bare), Some(b'n' | b'r'));
+            at = if bare == start || is_break { bare + 1 } else { bare };
+            if is_break {
+                unbroken.bytes.extend_from_slice(&text[kept..start]);
+                unbroken.breaks.push((unbroken.bytes.len(), at));
+                kept = at;
+            }
+        }
+        if unbroken.breaks.is_empty() {
+            return None;
+        }
+        unbroken.bytes.extend_from_slice(&text[kept..]);
+        Some(unbroken)
+    }
+
+    /// Returns where a byte stands in the text.
+    fn position(&self, index: usize) -> usize {
+        match self.breaks.partition_point(|(at, _)| *at <= index).checked_sub(1) {
+            Some(last) => self.breaks[last].1 + index - self.breaks[last].0,
+            None => index,
+        }
+    }
+
+    /// Returns the first byte that stands at a position of the text or behind it.
+    fn index(&self, position: usize) -> usize {
+        let after = self.breaks.partition_point(|(_, after)| *after <= position);
+        let next = self.breaks.get(after).map_or(self.bytes.len(), |(at, _)| *at);
+        let own = after.checked_sub(1).map_or(position, |last| self.breaks[last].0 + position - self.breaks[last].1);
+        own.min(next)
+    }
+}
+
+/// Returns how long a form may be with the line breaks that programs put into it: lines of at least 16 characters, each
+/// ended by at most `\r\n`, escaped twice.
+fn with_breaks(form: usize) -> usize {
+    form + 8 * (form / 16 + 2)
 }
 
 /// Replaces in the strings of a JSON text, those before a colon only where `keys` says so.
@@ -192,7 +362,7 @@ fn in_strings(json: &str, known: &Known, keys: bool) -> String {
         if is_key && !keys {
             out.push_str(string);
         } else {
-            out.push_str(&known.search.replace_all(string, &known.marks));
+            out.push_str(&known.replaced_text(string).map_or(Cow::Borrowed(string), Cow::Owned));
         }
         rest = &body[end..];
         if let Some(after) = rest.strip_prefix('"') {
@@ -240,11 +410,21 @@ fn written_as(value: &str) -> BTreeSet<String> {
     }
     let lower = percent_encoded(value, "");
     forms.insert(lower_hex(&lower));
+    forms.extend(encoded_as(value));
+    forms.retain(|form| form.len() >= VALUE_BYTES_MIN);
+    forms
+}
+
+/// Returns a value in the forms that programs break over lines.
+fn encoded_as(value: &str) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
     for url_safe in [false, true] {
         forms.extend((0..3).map(|shift| base64(value.as_bytes(), shift, url_safe)).filter(|form| form.len() >= PIECE_BYTES_MIN));
         forms.insert(base64(value.as_bytes(), 0, url_safe));
     }
-    forms.retain(|form| form.len() >= VALUE_BYTES_MIN);
+    let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+    forms.insert(hex.to_ascii_uppercase());
+    forms.insert(hex);
     forms
 }
 
@@ -335,6 +515,33 @@ mod tests {
         assert_eq!(secrets.clean(thing), json!({"a": "x***PIN***y", "***PIN***": ["***WORD***", 12_345_678], "nested": "{\"k\": \"***WORD***\"}"}));
         let lines = super::tests::secrets(&[("KEY", "-----BEGIN-----\nline-one-of-it\nshort\n-----END-----\n")]);
         assert_eq!(lines.text("> line-one-of-it <"), "> ***KEY*** <");
+    }
+
+    #[test]
+    fn what_is_broken_over_lines_is_found_as_text_in_json_and_in_a_stream() {
+        let value = "-long-enough-to-be-broken-over-two-lines-wherever-it-begins-and-then-some-more";
+        let secrets = secrets(&[("V", value)]);
+        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
+        for before in 0..80 {
+            let all = format!("{}{value} behind", "x".repeat(before));
+            for (encoded, width) in [(super::base64(all.as_bytes(), 0, false), 76), (super::base64(all.as_bytes(), 0, true), 64), (hex(&all), 60)] {
+                for newline in ["\n", "\r\n"] {
+                    let lines: Vec<&str> = encoded.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+                    let text = lines.join(newline);
+                    let cleaned = secrets.text(&text).into_owned();
+                    assert!(cleaned.contains("***V***") && secrets.found_in_all(text.as_bytes()).unwrap() == Some("V"), "{before} {width}: {cleaned}");
+                    assert_eq!(secrets.clean(json!({"a": [text]})), json!({"a": [cleaned]}));
+                    let mut stream = secrets.stream().unwrap();
+                    let mut out: Vec<u8> = text.as_bytes().chunks(7).flat_map(|piece| stream.push(piece)).collect();
+                    out.extend(stream.finish());
+                    assert_eq!(String::from_utf8(out).unwrap(), cleaned);
+                }
+            }
+        }
+        let free = "one\ntwo \\n three\r\n\\";
+        assert_eq!(secrets.text(free), free);
+        let far = format!("{}{value}", "y".repeat((1 << 18) - 20));
+        assert_eq!(secrets.found_in_all(far.as_bytes()).unwrap(), Some("V"), "over two pieces");
     }
 
     proptest! {

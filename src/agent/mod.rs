@@ -9,6 +9,7 @@ mod delegate;
 mod gate;
 mod guard;
 mod lanes;
+mod shown;
 
 use crate::{
     clock::{Clock, Pulse},
@@ -28,6 +29,7 @@ use crate::{
 pub use delegate::{Account, Delegates, Delivered, Done, Order};
 use futures_util::future::{BoxFuture, Shared};
 pub use guard::{Purse, out_of_budget};
+use shown::Shown;
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
 use tracing::{Instrument as _, Span};
 
@@ -66,34 +68,6 @@ pub struct Equipment {
     pub secrets: Secrets,
     /// Where signs of life are noted.
     pub pulse: Pulse,
-}
-
-/// Shows what it is given, and notes it as a sign of life.
-struct Felt<'a> {
-    sink: &'a dyn Sink,
-    pulse: &'a Pulse,
-}
-
-impl Sink for Felt<'_> {
-    fn text(&self, delta: &str) {
-        self.pulse.beat();
-        self.sink.text(delta);
-    }
-
-    fn thinking(&self, delta: &str) {
-        self.pulse.beat();
-        self.sink.thinking(delta);
-    }
-
-    fn retrying(&self, why: &ModelError, wait_ms: u64) {
-        self.pulse.beat_until(Duration::from_millis(wait_ms));
-        self.sink.retrying(why, wait_ms);
-    }
-
-    fn alive(&self) {
-        self.pulse.beat();
-        self.sink.alive();
-    }
 }
 
 /// What is one agent's own.
@@ -312,9 +286,12 @@ impl<'a> Agent<'a> {
             output_schema: brief.output_schema.as_ref(),
             messages: self.talk.messages(),
         };
-        let sink = Felt { sink: self.equipment.sink.as_ref(), pulse: &self.equipment.pulse };
+        let sink = Shown::new(self.equipment.sink.as_ref(), &self.equipment.pulse, &self.equipment.secrets);
         tokio::select! {
-            reply = self.equipment.model.reply(&call, &sink) => reply,
+            reply = self.equipment.model.reply(&call, &sink) => {
+                sink.finish();
+                reply
+            }
             never = self.meanwhile() => match never {},
             () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Inbox, InboxError, Letter, Says, Tokens, Unheard, listeners, who_can_be_told},
+    engine::{Inbox, InboxError, Letter, Says, Tokens, Unheard, listeners, secrets_here, who_can_be_told},
     event::{Form, NodeId, RunId},
     journal::{self, Lease, Question, RunDir},
     source,
@@ -191,7 +191,10 @@ fn listening(found: &FoundRun, report: &Report, step: &str, then: &args::Then, c
 
 /// Writes letters and sees to it that they are taken up: by the process that has the run, or by this one.
 fn send(dir: &RunDir, run: &RunId, letters: &[Letter], then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
-    let inbox = Inbox::of(dir.path());
+    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let started = Report::of(&records).started;
+    let secrets = started.map(|started| secrets_here(&started, &context.settings.environment)).unwrap_or_default();
+    let inbox = Inbox::of(dir.path()).without(&secrets);
     let post = |letter| {
         inbox.post(letter).map_err(|error| match &error {
             InboxError::Answered { .. } => Failed::of(&error).hint(format!("`spinney show {run}` shows how it stands")),

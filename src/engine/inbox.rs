@@ -6,6 +6,7 @@
 use crate::{
     clock::Timestamp,
     event::{BlobId, NodeId},
+    secrets::Secrets,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -56,6 +57,7 @@ pub enum Says {
 #[derive(Debug, Clone)]
 pub struct Inbox {
     dir: PathBuf,
+    secrets: Secrets,
 }
 
 /// Why a letter could not be written.
@@ -83,7 +85,13 @@ pub enum InboxError {
 impl Inbox {
     /// Returns the letters of the run in this folder; nothing need be there.
     pub fn of(run: &Path) -> Inbox {
-        Inbox { dir: run.join("inbox") }
+        Inbox { dir: run.join("inbox"), secrets: Secrets::default() }
+    }
+
+    /// Takes the values of secrets out of letters before they are written, from now on.
+    #[must_use]
+    pub fn without(self, secrets: &Secrets) -> Inbox {
+        Inbox { secrets: secrets.clone(), ..self }
     }
 
     /// Writes a letter, durably and as a whole, and returns its name.
@@ -98,7 +106,7 @@ impl Inbox {
         fs::create_dir_all(&self.dir).map_err(failed(&self.dir))?;
         let name = name(letter);
         let path = self.path(&name, LETTER);
-        let text = serde_json::to_vec(letter).map_err(|error| failed(&path)(error.into()))?;
+        let text = serde_json::to_vec(&self.secrets.clean(letter.clone())).map_err(|error| failed(&path)(error.into()))?;
         if text.len() as u64 > LETTER_BYTES_MAX {
             return Err(InboxError::TooLong);
         }

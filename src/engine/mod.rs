@@ -36,6 +36,7 @@ pub use people::{Asker, Spoken};
 pub use preview::{AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, ItemsPreview, LimitsShown, Preview, StepPreview};
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use run::{Ended, EngineError, run};
+pub use secrets::secrets_here;
 pub use simulate::{Leg, SimulateError, Simulated, simulate};
 pub use steps::Services;
 pub use stub::{AGENT_TAKES, OTHER_TAKES};

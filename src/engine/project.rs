@@ -433,7 +433,7 @@ impl Project {
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
-        let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private);
+        let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private).without(&secrets);
         let path = self.settings.environment.get("PATH").map(Into::into);
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };

@@ -6,13 +6,16 @@
 use super::{
     commit::CommitMeta,
     error::GitError,
-    lock, path,
+    held, lock, path,
     refs::{Expected, ref_of},
     repository::Repository,
     scope::Scope,
     workspaces::{Workspaces, Worktree},
 };
-use crate::event::{CommitId, RunId};
+use crate::{
+    event::{CommitId, RunId},
+    secrets::Secrets,
+};
 use std::{
     collections::BTreeSet,
     fs,
@@ -125,7 +128,10 @@ impl Repository {
 
     /// Returns the commit of all that the user's checkout has: `base` with its changed and new files that are not ignored.
     /// It is made once a run, and a ref keeps it.
-    pub fn dirty(&self, base: &CommitId, run: &RunId) -> Result<CommitId, GitError> {
+    ///
+    /// # Errors
+    /// `HoldsSecret` where one of them holds the value of a secret.
+    pub fn dirty(&self, base: &CommitId, run: &RunId, secrets: &Secrets) -> Result<CommitId, GitError> {
         let name = ref_of(run, "checkout", "dirty");
         if let Some(made) = self.ref_at(&name)? {
             return Ok(made);
@@ -134,6 +140,11 @@ impl Repository {
         let folder = tempfile::Builder::new().prefix("index-").tempdir_in(&own).map_err(GitError::io("make a folder in", own))?;
         let index = folder.path().join("index");
         self.git(["read-tree"]).arg(&base.0).index(&index).bytes()?;
+        let listed = self.git(["ls-files", "-z", "--modified", "--others", "--exclude-standard"]).on(self.root(), &index).bytes()?;
+        let mut paths = listed.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect();
+        if let Some(held) = held::take(secrets, (self, base), self.root(), &mut paths)?.first() {
+            return Err(held.refused());
+        }
         self.git(["add", "--all"]).on(self.root(), &index).bytes()?;
         let tree = super::objects::TreeId(self.git(["write-tree"]).index(&index).text()?);
         if tree == self.tree_of(base)? {

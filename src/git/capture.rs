@@ -48,7 +48,7 @@ impl Workspaces {
     /// `CaptureError::Policy` with everything the rules forbid.
     pub fn capture(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
         let repository = self.repository();
-        let taking = Taking::begin(repository, worktree, base)?;
+        let taking = Taking::begin(self, worktree, base)?;
         // Judged before anything is stored: a file of many gigabytes is not to end up in the object database first.
         let (mut violations, filtered) = before_storing(worktree, policy, &taking)?;
         if !violations.is_empty() {
@@ -86,7 +86,8 @@ impl Workspaces {
 /// Judges the files themselves; also returns the large ones that a filter will make small, perhaps.
 fn before_storing(worktree: &Worktree, policy: &TreePolicy, taking: &Taking<'_>) -> Result<(Vec<Violation>, Vec<Vec<u8>>), GitError> {
     let nested = taking.touched.nested.iter().map(|path| Violation::Repository(path::quote(path)));
-    let mut violations: Vec<Violation> = nested.collect();
+    let held = taking.touched.held.iter().map(|held| Violation::Secret { path: held.shown.clone(), name: held.secret.clone() });
+    let mut violations: Vec<Violation> = nested.chain(held).collect();
     let mut large = Vec::new();
     for file in &taking.touched.present {
         let found = fs::symlink_metadata(worktree.path().join(path::file(file)));

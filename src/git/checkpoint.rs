@@ -2,9 +2,13 @@
 //!
 //! A checkpoint is a commit that a ref of the worktree keeps. The ref is moved by compare-and-swap from where this owner last saw
 //! it, so a second, stale owner of the same attempt is refused by git itself.
+//!
+//! A file that holds a secret is not in the commit, for objects outlive the worktree and are pushed and shared; a copy of it
+//! stands beside the worktree, is put back by a rollback, and goes with the worktree.
 use super::{
     commit::CommitMeta,
     error::GitError,
+    held::{self, Held},
     merge_tree::Merged,
     objects::TreeId,
     path,
@@ -35,13 +39,13 @@ pub enum Joined {
 }
 
 impl Workspaces {
-    /// Records the files as they are, those that git ignores left out. The same files on the same base give the same commit.
+    /// Records the files as they are, those that git ignores left out, and those that hold a secret kept beside it. The same files on the same base give the same commit.
     ///
     /// # Errors
     /// `RefMoved` where someone else has moved the worktree's checkpoint.
     pub fn checkpoint(&self, worktree: &Worktree) -> Result<CommitId, GitError> {
         let snapshot = self.snapshot(worktree, worktree.base())?;
-        self.keep_checkpoint(worktree, &snapshot.tree, &snapshot.nested)
+        self.keep_checkpoint(worktree, &snapshot.tree, (&snapshot.nested, &snapshot.held))
     }
 
     /// Joins work that was made from `from` with the files as they are, in the object database; no file is touched. What
@@ -51,17 +55,19 @@ impl Workspaces {
     /// `RefMoved` where someone else has moved the worktree's checkpoint.
     pub fn join(&self, worktree: &Worktree, from: &CommitId, work: &CommitId) -> Result<Joined, GitError> {
         let snapshot = self.snapshot(worktree, worktree.base())?;
-        let before = self.keep_checkpoint(worktree, &snapshot.tree, &snapshot.nested)?;
+        let beside = (&snapshot.nested[..], &snapshot.held[..]);
+        let before = self.keep_checkpoint(worktree, &snapshot.tree, beside)?;
         match self.repository().merge_commits(Some(from), &before, work)? {
-            Merged::Clean { tree } => Ok(Joined::Clean { after: self.keep_checkpoint(worktree, &tree, &snapshot.nested)?, before }),
+            Merged::Clean { tree } => Ok(Joined::Clean { after: self.keep_checkpoint(worktree, &tree, beside)?, before }),
             Merged::Conflicted { paths, .. } => Ok(Joined::Conflicted { paths }),
         }
     }
 
-    fn keep_checkpoint(&self, worktree: &Worktree, tree: &TreeId, nested: &[Vec<u8>]) -> Result<CommitId, GitError> {
+    fn keep_checkpoint(&self, worktree: &Worktree, tree: &TreeId, (nested, held): (&[Vec<u8>], &[Held])) -> Result<CommitId, GitError> {
         let nested: Vec<String> = nested.iter().map(|path| format!("{NESTED}{}", path::quote(path).replace('\n', "\\012"))).collect();
         let meta = CommitMeta { title: format!("Checkpoint of {}", worktree.slug()), body: nested.join("\n"), trailers: Vec::new(), at: Timestamp(0) };
         let commit = self.repository().commit_tree(tree, std::slice::from_ref(worktree.base()), &meta)?;
+        held::keep(worktree, &commit, held)?;
         let mut seen = worktree.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref() != Some(&commit) {
             self.repository().set_ref(&self.ref_name(worktree.slug(), "checkpoint"), &commit, Expected::seen(seen.as_ref()))?;
@@ -78,6 +84,7 @@ impl Workspaces {
         // Twice `-f`: also repositories that were made since.
         let call = self.repository().git(["clean", "-d", "-f", "-f", "-q"]).on(worktree.path(), &worktree.index());
         call.args(nested.iter().map(|path| format!("--exclude=/{}", escaped(path)))).bytes()?;
+        held::put_back(worktree, to)?;
         self.present(worktree)
     }
 

@@ -92,6 +92,14 @@ pub enum GitError {
         /// The file.
         path: PathBuf,
     },
+    /// What is to be stored has the value of a secret in it.
+    #[error("store `{path}`: it holds the value of the secret `{secret}`")]
+    HoldsSecret {
+        /// The file, without the value.
+        path: String,
+        /// The secret's name.
+        secret: String,
+    },
     /// A worktree holds work that no ref keeps.
     #[error("remove worktree `{slug}`: {reason}")]
     NotCaptured {
@@ -149,6 +157,7 @@ impl GitError {
             GitError::Bare { .. } => Some("run inside a clone or a worktree of it"),
             GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.40 or newer and see that it is on PATH"),
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
+            GitError::HoldsSecret { .. } => Some("take the value out, or leave the file to git's ignore rules"),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ mod commit;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod held;
 mod landing;
 mod lock;
 mod merge_tree;

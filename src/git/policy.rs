@@ -2,7 +2,7 @@
 //!
 //! Links must stay in the tree, no commit of another repository may slip in (its files would be hidden from every
 //! review), no name may be taken for `.git` by any file system, no file may be larger than the limit, and every path must
-//! lie in the step's scope. Only what the agent changed is judged; what the base holds is the user's.
+//! lie in the step's scope, and nothing may hold the value of a secret. Only what the agent changed is judged; what the base holds is the user's.
 use super::{
     objects::{Blob, Change, Mode},
     path,
@@ -63,6 +63,13 @@ pub enum Violation {
         /// Its size in bytes.
         bytes: u64,
     },
+    /// A file that holds a secret.
+    Secret {
+        /// The file, without the value.
+        path: String,
+        /// The secret's name.
+        name: String,
+    },
     /// Neither a file nor a link nor a folder.
     Special(String),
 }
@@ -82,6 +89,9 @@ impl fmt::Display for Violation {
             }
             Violation::GitName(path) => write!(f, "`{path}` has a name that stands for `.git` on some file systems"),
             Violation::TooLarge { path, bytes } => write!(f, "`{path}` has {bytes} bytes, more than a file may have; add it to `.gitignore` if it was built"),
+            Violation::Secret { path, name } => {
+                write!(f, "`{path}` holds the value of the secret `{name}`: take it out, or leave the file to git's ignore rules")
+            }
             Violation::Special(path) => write!(f, "`{path}` is neither a file nor a link nor a folder"),
         }
     }

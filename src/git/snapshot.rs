@@ -5,6 +5,7 @@
 //! never run inside a repository that an agent made, and no `git add` is used, for it would look into those.
 use super::{
     error::GitError,
+    held::{self, Held},
     objects::{Mode, TreeId},
     path, program,
     repository::Repository,
@@ -21,6 +22,8 @@ pub(super) struct Snapshot {
     pub(super) tree: TreeId,
     /// Repositories inside the worktree, which no tree can hold; sorted, without a slash at their end.
     pub(super) nested: Vec<Vec<u8>>,
+    /// Files that hold a secret: the tree has of them what `onto` has.
+    pub(super) held: Vec<Held>,
 }
 
 /// What differs from the commit a snapshot is compared with, before anything is written to the object database.
@@ -32,6 +35,8 @@ pub(super) struct Touched {
     pub(super) gone: Vec<Vec<u8>>,
     /// Repositories inside, sorted.
     pub(super) nested: Vec<Vec<u8>>,
+    /// Files that hold a secret and are in none of the others, sorted.
+    pub(super) held: Vec<Held>,
 }
 
 /// A snapshot being taken, with an index of its own.
@@ -47,14 +52,15 @@ pub(super) struct Taking<'a> {
 impl Workspaces {
     /// Takes the snapshot of a worktree, as it differs from `onto`.
     pub(super) fn snapshot(&self, worktree: &Worktree, onto: &CommitId) -> Result<Snapshot, GitError> {
-        Taking::begin(self.repository(), worktree, onto)?.finish()
+        Taking::begin(self, worktree, onto)?.finish()
     }
 }
 
 impl<'a> Taking<'a> {
     /// Finds out what differs. The index is the engine's last one, brought to `onto`: it saves reading files that did not
     /// change, and decides nothing.
-    pub(super) fn begin(repository: &'a Repository, worktree: &'a Worktree, onto: &CommitId) -> Result<Taking<'a>, GitError> {
+    pub(super) fn begin(workspaces: &'a Workspaces, worktree: &'a Worktree, onto: &CommitId) -> Result<Taking<'a>, GitError> {
+        let repository = workspaces.repository();
         let folder = worktree.state();
         let index = NamedTempFile::new_in(folder).map_err(GitError::io("make a file in", folder))?.into_temp_path();
         let bring = |args: [&str; 3]| repository.git(args).arg(&onto.0).on(worktree.path(), &index).bytes();
@@ -71,6 +77,10 @@ impl<'a> Taking<'a> {
         taking.touched.gone.sort();
         taking.touched.nested.sort();
         taking.touched.nested.dedup();
+        taking.touched.held = held::take(workspaces.secrets(), (repository, onto), worktree.path(), &mut taking.touched.present)?;
+        if let Some(nested) = taking.touched.nested.iter().find_map(|path| held::named(workspaces.secrets(), path)) {
+            return Err(nested.refused());
+        }
         Ok(taking)
     }
 
@@ -91,7 +101,7 @@ impl<'a> Taking<'a> {
         let is_same = touched.gone.is_empty() && touched.present.is_empty();
         let tree = if is_same { repository.tree_of(&onto)? } else { TreeId(repository.git(["write-tree"]).on(worktree.path(), &index).text()?) };
         index.persist(worktree.index()).map_err(|error| GitError::io("write", worktree.index())(error.error))?;
-        Ok(Snapshot { tree, nested: touched.nested })
+        Ok(Snapshot { tree, nested: touched.nested, held: touched.held })
     }
 
     /// Returns which of some paths a filter of the user's works on, such as Git LFS.

@@ -13,7 +13,10 @@ use super::{
     repository::Repository,
     snapshot::copy_index,
 };
-use crate::event::{CommitId, RunId};
+use crate::{
+    event::{CommitId, RunId},
+    secrets::Secrets,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -28,6 +31,7 @@ pub struct Workspaces {
     folder: PathBuf,
     run: RunId,
     isolation: Isolation,
+    secrets: Secrets,
     /// What git folders of worktrees' own call commits, once it was looked up.
     names: Arc<OnceLock<String>>,
 }
@@ -128,13 +132,30 @@ impl Workspaces {
         if folder.starts_with(repository.root()) || folder.starts_with(repository.common_dir()) || folder.to_str().is_none_or(|path| path.contains('\n')) {
             return Err(GitError::InsideRepository { folder });
         }
-        Ok(Workspaces { repository: repository.clone(), folder, run: run.clone(), isolation: Isolation::Linked, names: Arc::default() })
+        Ok(Workspaces {
+            repository: repository.clone(),
+            folder,
+            run: run.clone(),
+            isolation: Isolation::Linked,
+            secrets: Secrets::default(),
+            names: Arc::default(),
+        })
     }
 
     /// Makes worktrees with this isolation from now on; those that are there keep theirs.
     #[must_use]
     pub fn isolated(self, isolation: Isolation) -> Workspaces {
         Workspaces { isolation, ..self }
+    }
+
+    /// Stores no file that holds the value of a secret from now on.
+    #[must_use]
+    pub fn without(self, secrets: &Secrets) -> Workspaces {
+        Workspaces { secrets: secrets.clone(), ..self }
+    }
+
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Returns how the worktrees it makes are kept apart.
@@ -311,6 +332,9 @@ impl Workspaces {
         let snapshot = self.snapshot(worktree, commit)?;
         if let Some(nested) = snapshot.nested.first() {
             return Err(not(format!("`{}` is a repository of its own, which no commit holds", super::path::quote(nested))));
+        }
+        if let Some(held) = snapshot.held.first() {
+            return Err(not(format!("`{}` holds a secret, and is in no commit", held.shown)));
         }
         let changes = self.repository.changes(&self.repository.tree_of(commit)?, &snapshot.tree)?;
         if let Some(change) = changes.first() {

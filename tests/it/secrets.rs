@@ -107,19 +107,55 @@ fn a_value_is_in_nothing_that_a_run_leaves() {
     assert!(records.iter().any(|record| matches!(&record.event, Event::MessageAdded { message, .. } if message.text().contains("***TOKEN***"))));
 }
 
+/// A command, an agent and its sub-agent that each write the value into files, as text, as a name and as a link.
+const WRITERS: &str = r#"
+version: 1
+name: keep
+secrets: [TOKEN]
+agents:
+  coder: { system: "You code.", access: write, tools: [Bash, Agent], max_depth: 1, max_turns: 20 }
+  second: { system: "You help.", access: write, tools: [Bash] }
+steps:
+  w: { run: "printf %s $TOKEN > f.txt", scope: ["**"], env: { TOKEN: "{{ secrets.TOKEN }}" }, allow_failure: true }
+  agent: { agent: coder, prompt: "Do it.", needs: [{ step: w, on: done }], env: { TOKEN: "{{ secrets.TOKEN }}" }, allow_failure: true }
+"#;
+
+const WRITING: &str = r#"
+conversations:
+  - agent: coder
+    turns:
+      - calls: [{ tool: Bash, input: { command: "printf %s $TOKEN > .env; mkdir -p s3cr3t; touch $TOKEN; ln -s $TOKEN link; echo fine > fine.txt" } }]
+      - calls: [{ tool: Bash, input: { command: "printf %s $TOKEN | base64 > encoded; cat .env fine.txt" } }]
+      - calls: [{ tool: Agent, input: { subagent_type: second, description: "help", prompt: "Help." } }]
+      - say: done
+      - say: done
+      - say: done
+      - say: done
+  - agent: second
+    turns:
+      - calls: [{ tool: Bash, input: { command: "printf %s $TOKEN > theirs" } }]
+      - say: done
+      - say: done
+      - say: done
+      - say: done
+"#;
+
 #[test]
-fn work_that_holds_a_value_is_not_kept() {
-    let workflow = "version: 1\nname: keep\nsecrets: [TOKEN]\nsteps:\n  w: { run: \"printf %s $TOKEN > f.txt\", scope: [\"**\"], env: { TOKEN: \"{{ secrets.TOKEN }}\" } }\n";
-    let bench = Bench::new().file("a", "a").commit("begin").workflow("keep", workflow).env("TOKEN", VALUE);
-    let (said, records) = bench.run("keep", "conversations: []", &[]);
-    said.code(1);
+fn work_that_holds_a_value_is_in_no_object_of_the_repository() {
+    let bench = Bench::new().file("a", "a").commit("begin").workflow("keep", WRITERS).env("TOKEN", VALUE);
+    let (_, records) = bench.run("keep", WRITING, &[]);
     let failure = outcome(&records, "w")["failed"].clone();
     assert_eq!(failure["kind"], "policy");
     assert!(failure["message"].as_str().unwrap().contains("`f.txt` holds the value of the secret `TOKEN`"), "{failure}");
-    let kept = bench.git(&["for-each-ref", "--format=%(objectname)"]);
-    for commit in kept.lines() {
-        absent(commit, bench.git(&["log", "-p", "--format=%B", commit]).as_bytes());
-    }
+    let failure = outcome(&records, "agent")["failed"].clone();
+    assert_eq!(failure["kind"], "policy", "{failure}");
+    let said = failure["message"].as_str().unwrap();
+    assert!([".env", "encoded", "link", "***TOKEN***"].iter().all(|path| said.contains(&format!("`{path}` holds the value"))), "{said}");
+    let checkpoints = bench.git(&["for-each-ref", "--format=%(refname)", "refs/spinney"]);
+    assert!(checkpoints.contains("/checkpoint"), "{checkpoints}");
+    let objects = bench.git(&["cat-file", "--batch-all-objects", "--batch", "--buffer"]);
+    assert!(objects.contains("Checkpoint of") && objects.contains("fine.txt"));
+    absent("an object", objects.as_bytes());
 }
 
 #[test]

@@ -7,7 +7,6 @@ use crate::{
     merge,
     plan::{PlannedStep, Work},
     prompts,
-    secrets::Secrets,
     source::Spanned,
     trace,
     workflow::{self, Base, Workspace, WorkspaceKind},
@@ -169,8 +168,8 @@ pub(super) async fn base(task: &Task) -> Result<CommitId, Trouble> {
     let base = match asked.filter(|_| tips.is_empty() && task.base == task.run.base) {
         None | Some(Base::Head) => task.base.clone(),
         Some(Base::Dirty) => {
-            let (repo, base, run) = (repo.clone(), task.base.clone(), task.run.run.clone());
-            blocking(FailureKind::Isolation, move || repo.dirty(&base, &run).map_err(|error| format!("take what the checkout has: {error}"))).await?
+            let (repo, base, run, secrets) = (repo.clone(), task.base.clone(), task.run.run.clone(), task.services.secrets.clone());
+            blocking(FailureKind::Isolation, move || repo.dirty(&base, &run, &secrets).map_err(|error| format!("take what the checkout has: {error}"))).await?
         }
         Some(Base::Ref(name)) => {
             let (repo, name) = (repo.clone(), task.render("base", &name.value)?);
@@ -270,24 +269,13 @@ pub(super) async fn capture(task: &Task, worktree: &Arc<Worktree>, place: &Workp
         Some(globs) => TreePolicy::within(globs).map_err(|error| Failure::of(FailureKind::Template, &error))?,
     };
     let meta = meta(task, author);
-    let (workspaces, worktree, secrets) = (task.services.workspaces.clone(), worktree.clone(), task.services.secrets.clone());
+    let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
     blocking(FailureKind::Environment, move || match workspaces.capture(&worktree, worktree.base(), &policy, &meta) {
-        Ok(captured) => Ok(match holding(&secrets, worktree.path(), &captured.paths) {
-            Some(why) => Err(why),
-            None => Ok(captured),
-        }),
+        Ok(captured) => Ok(Ok(captured)),
         Err(policy @ CaptureError::Policy(_)) => Ok(Err(policy.to_string())),
         Err(CaptureError::Git(error)) => Err(format!("commit the work: {error}")),
     })
     .await
-}
-
-/// Says which changed file holds the value of a secret: work that does is never kept.
-fn holding(secrets: &Secrets, root: &Path, paths: &[String]) -> Option<String> {
-    let inside = |path: &String| secrets.found_in(&std::fs::read(root.join(path)).ok()?).map(str::to_owned);
-    let held = |path: &String| secrets.found_in(path.as_bytes()).map(str::to_owned).or_else(|| inside(path));
-    let (path, name) = paths.iter().filter(|_| !secrets.is_empty()).find_map(|path| Some((path, held(path)?)))?;
-    Some(format!("`{path}` holds the value of the secret `{name}`: take it out, or leave the file to git's ignore rules"))
 }
 
 /// The same work gives the same commit: dated by the beginning of the attempt.

@@ -1,9 +1,12 @@
 //! Checkpoints and the way back to them.
-use crate::git::{
-    Expected, GitError,
-    fixture::{Fixture, contents, write},
+use crate::{
+    git::{
+        CaptureError, CommitMeta, Content, Expected, GitError, TreePolicy,
+        fixture::{Fixture, contents, write},
+    },
+    secrets::Secrets,
 };
-use std::{fs, os::unix::fs::symlink};
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
 #[test]
 fn a_rollback_brings_back_every_file_that_counts() {
@@ -105,4 +108,74 @@ fn a_link_in_the_place_of_a_worktree_leads_git_nowhere() {
     gone(workspaces.rollback(&worktree, &point));
     gone(workspaces.checkpoint(&worktree).map(drop));
     assert_eq!(users(), before);
+}
+
+/// Fails where a value stands in any object of the repository, whether something leads to it or not.
+fn absent_from_all_objects(fixture: &Fixture, value: &str) {
+    let objects = fixture.git(&["cat-file", "--batch-all-objects", "--batch", "--buffer"]);
+    assert!(objects.contains("Checkpoint of") && !objects.contains(value), "{objects}");
+}
+
+fn secrets(value: &str) -> Secrets {
+    Secrets::new(BTreeMap::from([("TOKEN".to_owned(), value.to_owned())])).expect("it can be hidden")
+}
+
+#[test]
+fn what_holds_a_secret_is_in_no_object_and_comes_back_all_the_same() {
+    const VALUE: &str = "s3cr3t/va+lue=97";
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces().without(&secrets(VALUE));
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    let root = worktree.path();
+    write(root, "conf/.env", "TOKEN=s3cr3t/va+lue=97\n");
+    write(root, "a.txt", "one s3cr3t/va+lue=97\n");
+    write(root, "s3cr3t/va+lue=97", "by its name\n");
+    symlink("to/s3cr3t/va+lue=97", root.join("link")).expect("a link");
+    write(root, "free.txt", "nothing\n");
+    let all = || contents(root, &|name| name == ".git");
+    let before = all();
+    let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+    assert_eq!(fixture.git(&["ls-tree", "-r", "--name-only", &point.0]), ".gitignore\na.txt\nfree.txt\nsrc/lib.rs");
+
+    fs::remove_dir_all(root.join("conf")).expect("it was there");
+    fs::remove_file(root.join("link")).expect("it was there");
+    write(root, "link/x", "a folder now");
+    write(root, "a.txt", "other\n");
+    write(root, "later.env", VALUE);
+    workspaces.rollback(&worktree, &point).expect("rolled back");
+    assert_eq!(all(), before);
+
+    let refused = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default());
+    let Err(CaptureError::Policy(violations)) = refused else { panic!("it was committed: {refused:?}") };
+    let said: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert_eq!(violations.len(), 4, "{said:?}");
+    assert!(said.iter().all(|line| line.contains("holds the value of the secret `TOKEN`") && !line.contains(VALUE)), "{said:?}");
+    assert!(matches!(workspaces.remove(&worktree, Content::Captured(&base)), Err(GitError::NotCaptured { .. })));
+    absent_from_all_objects(&fixture, VALUE);
+
+    // Where a link that git ignores has taken a folder's place nothing is written through it.
+    fs::remove_dir_all(root.join("conf")).expect("it was there");
+    fs::write(fixture.path("repo/.git/info/exclude"), "conf\n").expect("a file");
+    symlink(fixture.path("home"), root.join("conf")).expect("a link");
+    assert!(matches!(workspaces.rollback(&worktree, &point), Err(GitError::LeadsOut { .. })));
+    assert!(!fixture.path("home/.env").exists());
+    workspaces.discard("one").expect("it is given up");
+    assert!(contents(&fixture.path("cache"), &|_| false).values().all(|content| !String::from_utf8_lossy(content).contains(VALUE)));
+}
+
+#[test]
+fn what_the_base_holds_already_is_its_authors() {
+    const VALUE: &str = "s3cr3t/va+lue=97";
+    let fixture = Fixture::new();
+    fixture.write("known.txt", "it was s3cr3t/va+lue=97 before\n");
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces().without(&secrets(VALUE));
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    write(worktree.path(), "known.txt", "it is s3cr3t/va+lue=97 still\n");
+    let captured = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
+    assert_eq!(captured.paths, ["known.txt"]);
+    fixture.write("new.txt", "and s3cr3t/va+lue=97 here\n");
+    let dirty = fixture.open().dirty(&base, &"run-1".into(), &secrets(VALUE));
+    assert!(matches!(&dirty, Err(GitError::HoldsSecret { path, secret }) if path == "new.txt" && secret == "TOKEN"), "{dirty:?}");
 }
