@@ -34,6 +34,8 @@ use std::{
 
 /// Agents and commands at work at the same time where the file does not say.
 pub const MAX_PARALLEL: usize = 8;
+/// Steps that a plan can have, with those of everything inside it.
+const STEPS_MAX: usize = 50_000;
 /// The wall time of a command where nothing says.
 const RUN_TIMEOUT: Duration = Duration::from_mins(30);
 
@@ -94,9 +96,27 @@ struct Judged<'a> {
     called: &'a HashMap<At, Arc<Plan>>,
 }
 
+/// Reports the call with which a workflow has more steps than a run can have: those of the workflows it calls are counted for
+/// each call, so that a few files that call each other several times come to very many.
+fn check_size(frames: &Frames<'_>, called: &HashMap<At, Arc<Plan>>, findings: &mut Findings<'_>) {
+    let mut size = frames.steps().count();
+    for (at, step) in frames.steps() {
+        let Some(plan) = called.get(&at) else { continue };
+        size = size.saturating_add(plan.size());
+        if let (true, Verb::Workflow { workflow, .. }) = (size > STEPS_MAX, &step.verb) {
+            let message = format!("with this call the workflow comes to {size} steps, more than the {STEPS_MAX} that a run can have");
+            let label = format!("`{}` has {} steps, with those of the workflows it calls", workflow.value, plan.size());
+            let help = "call it once for many things: a step with `for_each` is planned once, however many items it has";
+            findings.report(findings.error(codes::TOO_MANY_STEPS, workflow.span, message).label(label).help(help));
+            return;
+        }
+    }
+}
+
 /// Judges the steps one by one, their templates, and how the work of the writers comes together.
 fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) {
     let Judged { workflow, frames, schemas, resolved, called } = *judged;
+    check_size(frames, called, findings);
     let all = |pick: fn(&Resolved) -> bool| resolved.iter().map(|steps| steps.iter().map(pick).collect::<Vec<bool>>()).collect::<Vec<_>>();
     let (writes, sure, starts) = (all(|step| step.writes), all(|step| step.sure), all(|step| step.starts));
     let shapes = Shapes { workflow, frames, schemas, writes: &writes, calls: called };

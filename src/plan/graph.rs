@@ -64,6 +64,7 @@ pub(super) struct Graph {
     steps: DiGraph<PlannedStep, Edge>,
     index: HashMap<StepId, NodeIndex>,
     order: Vec<StepId>,
+    size: usize,
 }
 
 impl Graph {
@@ -71,11 +72,17 @@ impl Graph {
     pub(super) fn new(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Graph {
         let index = steps.node_indices().map(|node| (steps[node].id.clone(), node)).collect();
         let order = order.iter().map(|&node| steps[node].id.clone()).collect();
-        Graph { steps, index, order }
+        let size = steps.node_weights().filter_map(PlannedStep::inner).fold(steps.node_count(), |sum, plan| sum.saturating_add(plan.size()));
+        Graph { steps, index, order, size }
     }
 }
 
 impl Plan {
+    /// Returns how many steps it has with those of everything inside it, a workflow counted for each call.
+    pub fn size(&self) -> usize {
+        self.on_failure.iter().chain(&self.finally).fold(self.graph.size, |sum, plan| sum.saturating_add(plan.size()))
+    }
+
     /// Returns the ids of all steps, needs before what needs them.
     pub fn order(&self) -> &[StepId] {
         &self.graph.order

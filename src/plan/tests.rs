@@ -26,12 +26,19 @@ fn files(name: &str) -> Vec<(String, String)> {
 }
 
 /// Workflows that others call.
-const CALLED: [(&str, &str); 7] = [
+const CALLED: [(&str, &str); 11] = [
     ("publish", include_str!("../../tests/diagnostics/called/publish.yaml")),
     ("look", "version: 1\nname: look\nsteps: { a: { run: ls } }\n"),
     ("broken", "version: 1\nname: broken\nsteps: { a: { run: ls, needs: [b] } }\n"),
     ("unread", "version: 1\nname: [\n"),
     ("again", "version: 1\nname: again\nsteps: { a: { workflow: again } }\n"),
+    ("vast", "version: 1\nname: vast\nsteps: { a: &c { workflow: large }, b: *c, c: *c, d: *c, e: *c, f: *c, g: *c, h: *c, i: *c }\n"),
+    ("large", "version: 1\nname: large\nsteps: { a: &c { workflow: big }, b: *c, c: *c, d: *c, e: *c, f: *c, g: *c, h: *c, i: *c }\n"),
+    ("big", "version: 1\nname: big\nsteps: { a: &c { workflow: some }, b: *c, c: *c, d: *c, e: *c, f: *c, g: *c, h: *c, i: *c }\n"),
+    (
+        "some",
+        "version: 1\nname: some\nsteps: { a: &c { run: ls, matrix: { n: [1, 2] } }, b: *c, c: *c, d: *c, e: *c, f: *c, g: *c, h: *c, i: *c, j: *c, k: *c, l: *c, m: *c, n: *c, o: *c, p: *c, q: *c, r: *c, s: *c, t: *c, u: *c, v: *c, w: *c, x: *c, y: *c, z: *c }\n",
+    ),
     ("left", "version: 1\nname: left\nsteps: { a: { workflow: right } }\n"),
     ("right", "version: 1\nname: right\nsteps: { a: { workflow: left } }\n"),
 ];

@@ -65,6 +65,7 @@ codes! {
     NO_PRICE = "E078", "a limit in dollars on a model whose price is not known";
     BAD_FILE = "E079", "a name that no file can have here, or that two have";
     BAD_GLOB = "E080", "a pattern that matches no file";
+    TOO_MANY_STEPS = "E081", "more steps, with those of all workflows that are called, than a run can have";
     STUB = "E090", "a stub that says what no run of the workflow could give";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";
