@@ -45,7 +45,7 @@ fn gather<'p>(plan: &'p Plan, names: &mut BTreeSet<&'p str>, texts: &mut BTreeSe
 /// Returns those values of a run's secrets that an environment has: for whoever has a word to say to a run and need not know
 /// its secrets. One that cannot be told from other text is none.
 pub fn secrets_here(started: &RunStarted, environment: &BTreeMap<String, String>) -> Secrets {
-    let named = started.pins.iter().filter_map(|(name, _)| name.strip_prefix(PIN));
+    let named = started.pins.keys().filter_map(|name| name.strip_prefix(PIN));
     let given = named.filter_map(|name| Some((name.to_owned(), environment.get(name)?.clone())));
     Secrets::new(given.filter(|(name, value)| Secrets::new(BTreeMap::from([(name.clone(), value.clone())])).is_ok()).collect()).unwrap_or_default()
 }
