@@ -33,6 +33,7 @@ mod register;
 mod repository;
 mod scope;
 mod snapshot;
+mod sparse;
 #[cfg(test)]
 mod tests;
 mod workspaces;

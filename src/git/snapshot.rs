@@ -9,6 +9,7 @@ use super::{
     objects::{Mode, TreeId},
     path, program,
     repository::Repository,
+    sparse::Ground,
     workspaces::{Workspaces, Worktree},
 };
 use crate::event::CommitId;
@@ -68,6 +69,11 @@ impl<'a> Taking<'a> {
         if !usable {
             fs::remove_file(&index).map_err(GitError::io("remove", index.to_path_buf()))?;
             bring(["read-tree", "-i", "--reset"])?;
+        }
+        if let Some(only) = worktree.only() {
+            let ground = Ground { repository, files: worktree.path(), index: &index };
+            // A new index knows nothing of what was left out.
+            if usable { ground.take_in()? } else { ground.leave_out(only)? }
         }
         let mut taking = Taking { repository, worktree, onto: onto.clone(), index, touched: Touched::default() };
         taking.find_tracked()?;
@@ -180,6 +186,6 @@ fn is_checkout(folder: &Path) -> bool {
     fs::symlink_metadata(&git).is_ok_and(|found| found.is_file()) || git.join("HEAD").is_file()
 }
 
-fn terminated(paths: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn terminated(paths: &[Vec<u8>]) -> Vec<u8> {
     paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect()
 }

@@ -11,7 +11,9 @@ use super::{
     refs::{Expected, ref_of},
     register,
     repository::Repository,
+    scope::Scope,
     snapshot::copy_index,
+    sparse::Ground,
 };
 use crate::{
     event::{CommitId, RunId},
@@ -32,6 +34,7 @@ pub struct Workspaces {
     run: RunId,
     isolation: Isolation,
     secrets: Secrets,
+    only: Option<Scope>,
     /// What git folders of worktrees' own call commits, once it was looked up.
     names: Arc<OnceLock<String>>,
 }
@@ -64,6 +67,8 @@ pub struct Worktree {
     base: CommitId,
     admin: PathBuf,
     state: PathBuf,
+    /// The files that were checked out, where that is not all of them.
+    only: Option<Scope>,
     /// Where this owner last saw the checkpoint ref; it is moved from there and from nowhere else.
     pub(super) checkpoint: Mutex<Option<CommitId>>,
 }
@@ -84,6 +89,9 @@ struct Note {
     admin: PathBuf,
     /// Whether it was handed out; before that nobody worked in it.
     ready: bool,
+    /// Globs of the files that were checked out, where that is not all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    only: Option<Vec<String>>,
 }
 
 impl Worktree {
@@ -100,6 +108,11 @@ impl Worktree {
     /// Returns the commit it was made from.
     pub fn base(&self) -> &CommitId {
         &self.base
+    }
+
+    /// Returns the files that were checked out, where that is not all of them.
+    pub(super) fn only(&self) -> Option<&Scope> {
+        self.only.as_ref()
     }
 
     /// Returns the engine's index of it.
@@ -138,6 +151,7 @@ impl Workspaces {
             run: run.clone(),
             isolation: Isolation::Linked,
             secrets: Secrets::default(),
+            only: None,
             names: Arc::default(),
         })
     }
@@ -152,6 +166,12 @@ impl Workspaces {
     #[must_use]
     pub fn without(self, secrets: &Secrets) -> Workspaces {
         Workspaces { secrets: secrets.clone(), ..self }
+    }
+
+    /// Checks only these files out in worktrees that are made from now on.
+    #[must_use]
+    pub fn only(self, files: Scope) -> Workspaces {
+        Workspaces { only: Some(files), ..self }
     }
 
     pub(super) fn secrets(&self) -> &Secrets {
@@ -203,9 +223,10 @@ impl Workspaces {
         match self.note(slug) {
             Some(note) if note.ready && note.base == *base && present => {
                 let admin = self.attached(slug, &note.admin, base)?;
-                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true })?;
+                let only = note.only.as_deref().map(Scope::compile).transpose().ok().flatten();
+                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true, only: note.only })?;
                 let checkpoint = Mutex::new(self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?);
-                return Ok(Worktree { slug: slug.to_owned(), path, base: base.clone(), admin, state, checkpoint });
+                return Ok(Worktree { slug: slug.to_owned(), path, base: base.clone(), admin, state, only, checkpoint });
             }
             Some(note) if note.ready && present => self.set_aside(slug)?,
             Some(note) if note.ready => {
@@ -256,14 +277,19 @@ impl Workspaces {
     fn materialise(&self, slug: &str, commit: &CommitId) -> Result<Worktree, GitError> {
         let (path, state) = (self.folder.join(slug), self.state(slug));
         self.repository.tree_of(commit)?;
-        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false })?;
+        let only = || self.only.as_ref().map(|files| files.patterns().to_vec());
+        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false, only: only() })?;
         fs::create_dir(&path).map_err(GitError::io("make", &path))?;
         let admin = self.attach(slug, self.isolation, commit)?;
-        let worktree = Worktree { slug: slug.to_owned(), path, base: commit.clone(), admin: admin.clone(), state, checkpoint: Mutex::default() };
+        let worktree =
+            Worktree { slug: slug.to_owned(), path, base: commit.clone(), admin: admin.clone(), state, only: self.only.clone(), checkpoint: Mutex::default() };
         let _ = fs::remove_file(worktree.index());
-        self.check_out(&worktree, commit)?;
+        match &worktree.only {
+            None => self.check_out(&worktree, commit)?,
+            Some(only) => Ground { repository: &self.repository, files: &worktree.path, index: &worktree.index() }.check_out(commit, only)?,
+        }
         self.show(&worktree, &worktree.index())?;
-        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true })?;
+        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true, only: only() })?;
         let seen = self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?;
         Ok(Worktree { checkpoint: Mutex::new(seen), ..worktree })
     }

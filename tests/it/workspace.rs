@@ -125,3 +125,25 @@ conversations:
     let failure = outcome(&records, "a")["failed"].clone();
     assert!(failure["kind"] == "isolation" && failure["message"].as_str().unwrap().contains("leads out"), "{failure}");
 }
+
+#[test]
+fn a_part_of_the_files_is_checked_out_and_the_rest_stays_in_the_work() {
+    let workflow = r#"
+version: 1
+name: part
+steps:
+  write: { run: "ls; echo more >> web/a.js", scope: ["**"], workspace: { kind: worktree, sparse: ["web/**"] } }
+  look: { needs: [write], run: "ls; cat web/a.js" }
+  read: { run: "ls", workspace: { kind: shared, sparse: [docs] } }
+"#;
+    let bench = Bench::new().file("web/a.js", "a\n").file("docs/b", "b").file("top", "t").commit("begin").workflow("part", workflow);
+    let (said, records) = bench.run("part", "conversations: []", &[]);
+    said.code(0);
+    let stdout = |step: &str| outcome(&records, step)["succeeded"]["output"]["stdout"].clone();
+    assert_eq!(stdout("write"), "web\n");
+    assert_eq!(stdout("read"), "docs\n");
+    let whole = stdout("look").as_str().unwrap().to_owned();
+    assert!(whole.contains("docs\n") && whole.contains("top\n") && whole.ends_with("a\nmore\n"), "{whole}");
+    let branch = format!("spinney/{}", bench.newest());
+    assert_eq!(bench.git(&["diff", "--name-only", "main", &branch]), "web/a.js\n");
+}

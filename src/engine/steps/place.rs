@@ -3,7 +3,7 @@ use super::{Services, Task, command::Around, rendered};
 use crate::{
     agent::{Coming, Trouble, blocking},
     event::{Brief, CommitId, Event, Failure, FailureKind, Item, NodeId},
-    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Worktree},
+    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
     merge,
     plan::{PlannedStep, Work},
     prompts,
@@ -69,15 +69,15 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
     // A command may write where it likes in its own copy; a reading agent shares a view with the others.
     // Who has files of the checkout brought in needs a copy too.
     let Workspace { kind, copy, link, sparse, .. } = &step.workspace;
-    if !sparse.is_empty() {
-        return Err(Failure::new(FailureKind::Isolation, "`sparse` is not in this version").hint("leave it out: all files are checked out").into());
-    }
-    let own = step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || !copy.is_empty() || !link.is_empty();
+    let only = if sparse.is_empty() { None } else { Some(globs(task, "sparse", sparse)?) };
+    let own =
+        only.is_some() || step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || !copy.is_empty() || !link.is_empty();
     let mut coming = None;
     let (worktree, root) = if own {
-        let mut worktree = open(&task.services, &slug(&task.node, task.state.attempts), &base).await?;
+        let workspaces = only.map_or_else(|| task.services.workspaces.clone(), |only| task.services.workspaces.clone().only(only));
+        let mut worktree = open_in(workspaces.clone(), &slug(&task.node, task.state.attempts), &base).await?;
         if task.state.workspace.is_some() && task.state.conversation.brief().is_none() {
-            worktree = anew(&task.services, worktree).await?;
+            worktree = anew(workspaces, worktree).await?;
         }
         (Some(worktree.clone()), worktree.path().to_owned())
     } else {
@@ -125,13 +125,14 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
 
 /// Brings ignored files of the user's checkout into a worktree, and returns where links to them lead.
 async fn bring(task: &Task, step: &PlannedStep, worktree: &Arc<Worktree>) -> Result<Vec<PathBuf>, Trouble> {
-    let globs = |what: &str, texts: &[Spanned<String>]| {
-        let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
-        Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
-    };
-    let bring = Bring { copy: globs("copy", &step.workspace.copy)?, link: globs("link", &step.workspace.link)? };
+    let bring = Bring { copy: globs(task, "copy", &step.workspace.copy)?, link: globs(task, "link", &step.workspace.link)? };
     let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
     blocking(FailureKind::Isolation, move || workspaces.bring(&worktree, &bring)).await
+}
+
+fn globs(task: &Task, what: &str, texts: &[Spanned<String>]) -> Result<Scope, Trouble> {
+    let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
+    Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
 }
 
 fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
@@ -202,14 +203,17 @@ pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathB
 }
 
 pub(super) async fn open(services: &Services, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {
-    let (workspaces, slug, base) = (services.workspaces.clone(), slug.to_owned(), base.clone());
+    open_in(services.workspaces.clone(), slug, base).await
+}
+
+async fn open_in(workspaces: Workspaces, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {
+    let (slug, base) = (slug.to_owned(), base.clone());
     blocking(FailureKind::Isolation, move || workspaces.open(&slug, &base).map(Arc::new).map_err(|error| format!("make the worktree: {error}"))).await
 }
 
 /// Makes a worktree again that a process left when it died: what commands did in it, whole or in part, is not known, and
 /// they start from the beginning.
-async fn anew(services: &Services, worktree: Arc<Worktree>) -> Result<Arc<Worktree>, Trouble> {
-    let workspaces = services.workspaces.clone();
+async fn anew(workspaces: Workspaces, worktree: Arc<Worktree>) -> Result<Arc<Worktree>, Trouble> {
     blocking(FailureKind::Isolation, move || {
         workspaces.remove(&worktree, Content::Discard)?;
         workspaces.open(worktree.slug(), worktree.base()).map(Arc::new)

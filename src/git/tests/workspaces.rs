@@ -1,6 +1,6 @@
 //! Worktrees: made side by side, found again, removed with care; the user's repository stays as it was.
 use crate::git::{
-    CommitMeta, Content, GitError, Isolation, Repository, TreePolicy, Workspaces,
+    Captured, CommitMeta, Content, GitError, Isolation, Repository, Scope, TreePolicy, Workspaces,
     fixture::{Fixture, contents, write},
 };
 use std::{fs, path::Path};
@@ -298,5 +298,42 @@ fn git_in_a_private_worktree_works_and_touches_nobody() {
         workspaces.remove(&again, Content::Discard).expect("it is removed");
         assert_eq!(workspaces.repository().refs("refs/spinney/run-1/one/base").expect("git works"), []);
         fixture.git(&["fsck", "--strict"]);
+    }
+}
+
+#[test]
+fn what_is_not_checked_out_is_no_deletion_and_what_is_written_there_counts() {
+    let fixture = Fixture::new();
+    for file in ["src/deep/b.rs", "docs/a.md", "docs/b.md", "other/c.txt"] {
+        fixture.write(file, "as it was\n");
+    }
+    let base = fixture.commit("more");
+    let workspaces = fixture.workspaces().only(Scope::compile(&["src".to_owned(), "*.txt".to_owned()]).expect("globs"));
+    for isolation in [Isolation::Linked, Isolation::Private] {
+        let workspaces = workspaces.clone().isolated(isolation);
+        let worktree = workspaces.make(isolation.word(), &base).expect("it is made");
+        let root = worktree.path();
+        let there = || contents(root, &|name| name.starts_with(".git")).into_keys().filter(|name| !name.ends_with('/')).collect::<Vec<_>>();
+        assert_eq!(there(), ["a.txt", "src/deep/b.rs", "src/lib.rs"]);
+        assert_eq!(fixture.git_in(root, &["status", "--porcelain"]), "");
+        let unchanged = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
+        assert_eq!(unchanged, Captured::default());
+
+        write(root, "src/lib.rs", "changed\n");
+        write(root, "docs/a.md", "written where nothing was\n");
+        fs::remove_file(root.join("a.txt")).expect("it was there");
+        let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+        let before = there();
+        fs::remove_file(root.join("docs/a.md")).expect("it was there");
+        let later = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
+        assert_eq!(later.paths, ["a.txt", "docs/a.md", "src/lib.rs"], "what was written and removed again is a deletion");
+        workspaces.rollback(&worktree, &point).expect("rolled back");
+        assert_eq!(there(), before);
+
+        // Found again by whoever knows nothing of it, and with an index that cannot be read.
+        let worktree = fixture.workspaces().open(isolation.word(), &base).expect("it is there");
+        fs::write(worktree.index(), "no index").expect("a file");
+        let captured = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
+        assert_eq!(captured.paths, ["a.txt", "docs/a.md", "src/lib.rs"]);
     }
 }
