@@ -261,9 +261,9 @@ impl Known {
             let first = if broken_first { of_broken.take() } else { of_plain.take() }?;
             at = first.range.end;
             if broken_first {
-                of_broken = broken(at)
+                of_broken = broken(at);
             } else {
-                of_plain = plain(at)
+                of_plain = plain(at);
             }
             Some(first)
         })

@@ -84,9 +84,11 @@ impl Agent<'_> {
     }
 }
 
-/// The account of one session and all the sub-agents below it, within the account around it.
+/// The account that some share, within the account around it: one session and all the sub-agents below it, or all that a step
+/// has inside.
 pub struct Account {
-    owner: String,
+    what: String,
+    hint: &'static str,
     limits: Limits,
     around: Arc<dyn Purse>,
     used: Mutex<Used>,
@@ -97,13 +99,26 @@ struct Used {
     turns: u32,
     tokens: u64,
     usd: f64,
+    /// The limit that refused a request last.
+    reached: Option<Limit>,
 }
 
 impl Account {
-    /// Opens the account of a node's session with what it and its sub-agents have used already.
-    pub fn new(owner: String, limits: Limits, around: Arc<dyn Purse>, spent: &Spent) -> Account {
-        let used = Used { turns: spent.turns, tokens: spent.usage.total(), usd: spent.usd };
-        Account { owner, limits, around, used: Mutex::new(used) }
+    /// Opens an account with what was used of it already; `what` names it in an error.
+    pub fn new(what: String, limits: Limits, around: Arc<dyn Purse>, spent: &Spent) -> Account {
+        let used = Used { turns: spent.turns, tokens: spent.usage.total(), usd: spent.usd, reached: None };
+        Account { what, hint: "raise its `max_turns` or `budget`, or hand over less", limits, around, used: Mutex::new(used) }
+    }
+
+    /// Says what to do where it is used up.
+    #[must_use]
+    pub fn hint(self, hint: &'static str) -> Account {
+        Account { hint, ..self }
+    }
+
+    /// Returns the limit that refused a request, once one did.
+    pub fn reached(&self) -> Option<Limit> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).reached
     }
 
     fn change(&self, change: impl FnOnce(&mut Used)) {
@@ -124,16 +139,14 @@ impl Account {
             used.tokens += tokens;
             return Ok(());
         };
+        used.reached = Some(reached);
         Err(reached)
     }
 }
 
 impl Purse for Account {
     fn reserve(&self, tokens: u64) -> Result<(), Trouble> {
-        let spent = |limit| {
-            let message = format!("the budget that {} shares with its sub-agents is used up", self.owner);
-            Failure::new(FailureKind::Limit(limit), message).hint("raise its `max_turns` or `budget`, or hand over less")
-        };
+        let spent = |limit| Failure::new(FailureKind::Limit(limit), format!("{} is used up", self.what)).hint(self.hint);
         self.take(tokens).map_err(spent)?;
         self.around.reserve(tokens).inspect_err(|_| {
             self.change(|used| {

@@ -1,7 +1,7 @@
 //! Steps inside of steps: when a frame is over, what follows it, and what a loop or a call makes of it. Pure.
-use super::{close, scope};
+use super::{accounts::Winding, close, scope};
 use crate::{
-    event::{CommitId, Event, Failure, FailureKind, Frame, NodeId, Outcome, SkipCause, StepId, Success},
+    event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, SkipCause, StepId, Success},
     journal::{FINALLY, FrameState, ON_FAILURE, RunState},
     plan::{LoopSpec, Plan, PlannedStep, Work},
     prompts,
@@ -96,14 +96,14 @@ pub(super) fn inputs(state: &RunState, node: &NodeId, step: &PlannedStep) -> Res
 }
 
 /// Says what follows a frame that is over: another iteration, or the end of the node that opened it. `commit` is the
-/// joined work of the frame.
-pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId) -> Event {
+/// joined work of the frame; `winding` what the budgets below the run's say.
+pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId, winding: Winding) -> Event {
     let (Some(step), Some((within, frame))) = (state.step(node), state.inner(node)) else {
         return ended(node, Failure::new(FailureKind::Bug, "it has no steps that could end").into());
     };
     match &step.work {
-        Work::Loop(spec) => again(state, node, spec, commit),
-        Work::Workflow(call) => match failure(state, &within).or_else(|| cut_short(state, &within, frame)) {
+        Work::Loop(spec) => again(state, node, spec, (commit, winding)),
+        Work::Workflow(call) => match failure(state, &within).or_else(|| cut_short(state, &within, frame, winding)) {
             Some(failure) => {
                 let message = format!("workflow `{}`: {}", call.plan.name, failure.message);
                 ended(node, Failure { message, ..failure }.into())
@@ -119,14 +119,20 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId) -> Event {
     }
 }
 
-/// Returns why a called workflow did not come to its end: steps of it were left out when the run reached a limit.
-fn cut_short(state: &RunState, within: &[Frame], frame: &FrameState) -> Option<Failure> {
-    let limit = state.limit()?;
+/// Returns why a called workflow did not come to its end: steps of it were left out when the run, or what is around it,
+/// reached a limit.
+fn cut_short(state: &RunState, within: &[Frame], frame: &FrameState, winding: Winding) -> Option<Failure> {
+    let limit = limit_around(state, winding)?;
     let left_out = |id: &StepId| matches!(state.outcome(&NodeId::inside(within, id)), Some(Outcome::Skipped(SkipCause::RunEnding)));
     frame.plan.order().iter().any(left_out).then(|| crate::agent::out_of_budget(limit))
 }
 
-fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, commit: CommitId) -> Event {
+fn limit_around(state: &RunState, winding: Winding) -> Option<Limit> {
+    let around = if let Winding::Around(limit) = winding { Some(limit) } else { None };
+    state.limit().or(around)
+}
+
+fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, (commit, winding): (CommitId, Winding)) -> Event {
     let round = state.node(node).map_or(1, |state| state.round);
     let Some((within, frame)) = state.inner(node) else { return ended(node, Failure::new(FailureKind::Bug, "the loop has no iteration").into()) };
     let output = iteration(state, &within, frame, round);
@@ -134,8 +140,11 @@ fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, commit: CommitId) -> 
         let message = format!("iteration {round}: {}", failure.message);
         return ended(node, Failure { message, output, ..failure }.into());
     }
-    if let Some(limit) = state.limit().filter(|_| !is_of_an_ending(node)) {
+    if let Some(limit) = limit_around(state, winding).filter(|_| !is_of_an_ending(node)) {
         return ended(node, Failure { output, ..crate::agent::out_of_budget(limit) }.into());
+    }
+    if winding == Winding::Own {
+        return ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) }));
     }
     let last = NodeId::inside(&within, &StepId::from("(until)"));
     let reads = scope::read_by_condition(&spec.until.value).into_iter().collect();

@@ -3,6 +3,7 @@
 //! There is one writer and one thread: reports of many workers are appended in one transaction, then acknowledged, shown
 //! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
 //! loop runs a fresh and a resumed run.
+mod accounts;
 mod ask_person;
 mod carry;
 mod close;

@@ -4,13 +4,11 @@
 //! changes anything.
 use super::{
     ask_person::AskPerson,
-    fan,
-    purse::RunPurse,
-    scope,
+    fan, scope,
     steps::{self, End, Opening, Services, Sessions, Workplace},
 };
 use crate::{
-    agent::{Agent, Trouble, note},
+    agent::{Agent, Purse, Trouble, note},
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, NodeState, Recorder, RunState},
@@ -123,7 +121,7 @@ pub(super) struct Watcher {
     pub(super) node: NodeId,
     pub(super) plan: Arc<Plan>,
     pub(super) base: CommitId,
-    pub(super) purse: Arc<RunPurse>,
+    pub(super) purse: Arc<dyn Purse>,
     pub(super) recorder: Recorder,
     pub(super) desk: mpsc::Sender<Petition>,
     pub(super) cancel: CancellationToken,

@@ -1,6 +1,8 @@
 //! The loop of a run: it alone appends to the journal, and never does a step's work itself.
 use super::{
-    Services, close,
+    Services,
+    accounts::{Accounts, Winding},
+    close,
     crew::{Crew, Hands, Waits, Working},
     decide::{Command, Live, decide},
     digest, fan, frames,
@@ -79,12 +81,14 @@ pub(super) async fn drive<S: Store>(
     let purse = RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone());
     let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none() && crew.services().is_some();
     let purse = Arc::new(if asks { purse.asking(journal.state().raises()) } else { purse });
+    let accounts = Accounts::new(purse.clone(), journal.state());
     let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
     let mut engine = Engine {
         plan,
         journal,
         crew,
         purse,
+        accounts,
         recorder,
         desk,
         cancel,
@@ -111,6 +115,7 @@ struct Engine<'a, S> {
     journal: Journal<S>,
     crew: Arc<dyn Crew>,
     purse: Arc<RunPurse>,
+    accounts: Accounts,
     recorder: Recorder,
     desk: mpsc::Sender<Petition>,
     cancel: CancellationToken,
@@ -287,7 +292,7 @@ impl<S: Store> Engine<'_, S> {
             candidates: steps::candidates(state, &node, step),
             run: self.started().clone(),
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
-            purse: self.purse.clone(),
+            purse: self.accounts.of(state, &node),
             recorder: self.recorder.clone(),
             cancel: token.clone(),
             node: node.clone(),
@@ -306,7 +311,7 @@ impl<S: Store> Engine<'_, S> {
         let watcher = powers::Watcher {
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
             base: self.base(&node.within),
-            purse: self.purse.clone(),
+            purse: self.accounts.of(state, &node),
             recorder: self.recorder.clone(),
             desk: self.desk.clone(),
             cancel: token.clone(),
@@ -406,7 +411,7 @@ impl<S: Store> Engine<'_, S> {
         let state = self.journal.state();
         let step = state.step(node);
         let event = match (joined, state.inner(node)) {
-            (Ok(commit), Some(_)) => frames::turn(state, node, commit),
+            (Ok(commit), Some(_)) => frames::turn(state, node, commit, self.accounts.winding(state, node)),
             (Ok(base), None) => match step.map_or(Ok(None), |step| frames::inputs(state, node, step)) {
                 Ok(inputs) => Event::FrameOpened { node: node.clone(), round: 1, base, inputs },
                 Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
@@ -463,9 +468,10 @@ impl<S: Store> Engine<'_, S> {
         if self.stopped.contains_key(node) {
             return self.record_halt(node);
         }
-        let winding_down = self.journal.state().limit().is_some() && self.plan.on_exceed == OnExceed::Finish;
+        let state = self.journal.state();
+        let winding_down = || state.limit().is_some() && self.plan.on_exceed == OnExceed::Finish || self.accounts.winding(state, node) != Winding::No;
         let limited = outcome.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_)));
-        if winding_down && limited {
+        if limited && winding_down() {
             return self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(SkipCause::RunEnding) }]);
         }
         if let Some(failure) = outcome.failure() {

@@ -6,13 +6,12 @@ use super::{
     close::Close,
     crew::{Crew, Waits, Working},
     powers::Watcher,
-    purse::RunPurse,
     run::{self, Ended, EngineError},
     steps::{End, Job},
     stub,
 };
 use crate::{
-    agent::{Purse as _, Trouble, out_of_budget},
+    agent::{Purse, Trouble, out_of_budget},
     clock::{Clock, Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
     journal::{Journal, Nowhere, RunState},
@@ -264,15 +263,15 @@ impl Stage {
     }
 
     /// Decides how a node ends: after how long, and how.
-    fn act(&self, job: &Job, step: &PlannedStep, purse: &RunPurse) -> Act {
+    fn act(&self, job: &Job, step: &PlannedStep, purse: &dyn Purse) -> Act {
         let said = stub::said(&self.stub, step, &job.node, self.count(&job.node));
         let spends = step.sessions().is_some();
         let (usd, tokens) = if spends { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
         if spends && let Err(refused) = purse.reserve(tokens) {
             // Nobody is asked for more here: it ends as if the answer were no.
-            let failure = match (refused, purse.reached()) {
-                (Trouble::Failed(failure), _) => failure,
-                (Trouble::Parked | Trouble::Interrupted, limit) => out_of_budget(limit.unwrap_or(Limit::Tokens)),
+            let failure = match refused {
+                Trouble::Failed(failure) => failure,
+                Trouble::Parked | Trouble::Interrupted => out_of_budget(Limit::Tokens),
             };
             return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, is_made_up: false, end: failure.into() };
         }
@@ -339,7 +338,7 @@ impl Crew for Cast {
             let bug = Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", job.node.step));
             return Box::pin(async move { End::Finished(bug.into()) });
         };
-        let act = self.0.act(&job, step, &job.purse);
+        let act = self.0.act(&job, step, job.purse.as_ref());
         let leg = self.0.begin(&job, step, &act);
         let released = self.0.schedule(Some(leg), act.takes, job.cancel.clone());
         let stage = self.0.clone();

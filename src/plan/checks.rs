@@ -8,8 +8,8 @@ use super::{
     shapes::Shapes,
 };
 use crate::{
-    source::{Span, Spanned, codes},
-    workflow::{Approve, Base, Budget, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind},
+    source::{Diagnostic, Span, Spanned, codes},
+    workflow::{Approve, Base, Budget, OnExceed, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind},
 };
 use globset::GlobBuilder;
 use std::collections::BTreeMap;
@@ -76,6 +76,14 @@ impl<'a> Checks<'a> {
                 let message = format!("step `{}` is a command: it has no tokens, turns or dollars to spend", step.id.value);
                 findings.report(findings.error(codes::NOT_OF_THIS_VERB, budget.span, message).help("bound its time by `timeout`"));
             }
+        }
+        if let Some(budget) = step.budget.as_ref().filter(|budget| budget.on_exceed == OnExceed::Ask) {
+            findings.report(cannot_ask(budget.span, &format!("the budget of step `{}`", step.id.value), findings));
+        }
+        if let (Verb::Workflow { workflow, .. }, Some(plan)) = (&step.verb, self.shapes.calls.get(&at))
+            && plan.budget.as_ref().is_some_and(|budget| budget.on_exceed == OnExceed::Ask)
+        {
+            findings.report(cannot_ask(workflow.span, &format!("the budget of `{}`", plan.name), findings));
         }
         let around = self.shapes.frames.loops(at.frame).map(|at| self.shapes.frames.step(at)).find(|around| around.budget.is_some());
         match around {
@@ -164,6 +172,12 @@ fn waiting(approve: &Approve, findings: &mut Findings<'_>) {
         }
         (Some(_), Some(_)) | (None, None) => {}
     }
+}
+
+/// Warns of a budget within that of the run that is to ask.
+fn cannot_ask(at: Span, whose: &str, findings: &Findings<'_>) -> Diagnostic {
+    let warning = findings.warning(codes::SIMPLER, at, format!("{whose} asks nobody: at its limit it stops"));
+    warning.help("only the budget of the run itself asks a person; `finish` ends with what there is")
 }
 
 /// Checks the globs that are written out.

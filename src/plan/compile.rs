@@ -9,7 +9,7 @@ use super::{
     calls::Calls,
     checks::Checks,
     findings::Findings,
-    frames::{At, Frames, MAIN, ORCHESTRATOR},
+    frames::{Around, At, Frames, MAIN, ORCHESTRATOR},
     graph::Graph,
     inputs,
     models::check_overrides,
@@ -75,7 +75,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let called = resolver.called;
 
     judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
-    let orchestrator = orchestrator(workflow, &mut agents, &mut findings);
+    let orchestrator = orchestrator(workflow, &frames, &mut agents, &mut findings);
     let models = agents.aliases();
     let agents = Arc::new(agents.finish(&mut findings));
     if findings.has_errors() {
@@ -134,7 +134,7 @@ fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) {
     }
 }
 
-fn orchestrator(workflow: &Workflow, agents: &mut Agents<'_>, findings: &mut Findings<'_>) -> Option<OrchestratorSpec> {
+fn orchestrator(workflow: &Workflow, frames: &Frames<'_>, agents: &mut Agents<'_>, findings: &mut Findings<'_>) -> Option<OrchestratorSpec> {
     let written = workflow.orchestrator.as_ref()?;
     // An item that is added to a matrix would be many.
     let supervised = workflow.steps.iter().filter(|step| step.for_each.is_some() && step.matrix.is_none());
@@ -143,6 +143,7 @@ fn orchestrator(workflow: &Workflow, agents: &mut Agents<'_>, findings: &mut Fin
         let warning = findings.warning(codes::NOTHING_TO_SUPERVISE, written.span, "the orchestrator has no `for_each` to supervise");
         findings.report(warning.help("it is woken at the start and at the end, and can only sum the run up"));
     }
+    warn_of_unreached(frames, findings);
     let agent = agents.at_work(&written.agent, None, findings)?;
     let mut wake: Vec<_> = written.wake.iter().map(|wake| wake.value).collect();
     wake.sort_unstable();
@@ -155,6 +156,20 @@ fn orchestrator(workflow: &Workflow, agents: &mut Agents<'_>, findings: &mut Fin
     }
     let node = NodeId::step(&StepId::from(ORCHESTRATOR));
     Some(OrchestratorSpec { node, agent: agent.name.clone(), may, max_added: written.max_added, wake, supervises })
+}
+
+/// Warns of items that the orchestrator hears nothing of and has no power over.
+fn warn_of_unreached(frames: &Frames<'_>, findings: &mut Findings<'_>) {
+    for (at, step) in frames.steps().filter(|(_, step)| step.for_each.is_some()) {
+        let help = match frames.all[at.frame].around {
+            Around::Nothing if step.matrix.is_none() => continue,
+            Around::Nothing => "an item would be one for each combination of its `matrix`: make the combinations a part of the items",
+            Around::Loop(_) => "it stands in a loop: the orchestrator reaches the `for_each` of the workflow's own steps",
+            Around::End => "it runs when the orchestrator has said its last words",
+        };
+        let message = format!("the orchestrator does not reach the items of `{}`", step.id.value);
+        findings.report(findings.warning(codes::OUT_OF_REACH, step.id.span, message).help(help));
+    }
 }
 
 /// What the plans of all frames of a workflow have in common.
@@ -178,6 +193,7 @@ impl Shared<'_> {
             models: self.models.clone(),
             orchestrator: None,
             limits: self.limits,
+            budget: workflow.budget.as_deref().cloned(),
             on_exceed: workflow.budget.as_ref().map(|budget| budget.on_exceed).unwrap_or_default(),
             max_parallel: workflow.defaults.max_parallel.as_ref().map_or(MAX_PARALLEL, |max| max.value as usize),
             secrets: workflow.secrets.iter().map(|name| name.value.clone()).collect(),
@@ -270,7 +286,9 @@ impl Freezer<'_> {
             Work::Run { .. } => (RUN_TIMEOUT, step.idle_timeout.or(defaults.idle_timeout)),
             Work::Merge(_) | Work::Workflow(_) | Work::Select(_) | Work::Approve(_) | Work::Loop(_) => (Limits::RUN.time, None),
         };
-        let budgeted = step.budget.as_ref().and_then(|budget| budget.time.as_deref().copied());
+        let of_called = if let Work::Workflow(call) = &work { call.plan.budget.as_ref() } else { None };
+        let times = step.budget.as_deref().into_iter().chain(of_called).filter_map(|budget| budget.time.as_deref().copied());
+        let budgeted = times.min();
         let timeout = step.timeout.or(defaults.timeout).unwrap_or(usual).min(budgeted.unwrap_or(Duration::MAX));
         let schema = step.output.as_ref().and_then(|output| output.schema.as_ref()).and_then(|name| self.schemas.get(&name.value));
         let layers = [&self.shared.workflow.env, &resolved.workspace.env, &step.env];

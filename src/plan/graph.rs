@@ -3,7 +3,7 @@ use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep};
 use crate::{
     event::StepId,
     source::{Source, Spanned},
-    workflow::{Input, On, OnExceed},
+    workflow::{Budget, Input, On, OnExceed},
 };
 use petgraph::{
     Direction,
@@ -41,6 +41,8 @@ pub struct Plan {
     pub orchestrator: Option<OrchestratorSpec>,
     /// Limits of the run tree.
     pub limits: Limits,
+    /// The budget as it is written: what holds for a call of it.
+    pub budget: Option<Budget>,
     /// What happens at those limits.
     pub on_exceed: OnExceed,
     /// Agents and commands at work at the same time.

@@ -20,6 +20,11 @@ impl Limits {
         }
     }
 
+    /// Returns what a budget names, and no limit for what it does not.
+    pub fn only(budget: &Budget) -> Limits {
+        Limits { turns: u32::MAX, tokens: u64::MAX, usd: None, time: Duration::MAX, repeats: u32::MAX }.replaced(Some(budget))
+    }
+
     /// Takes the smaller of each.
     #[must_use]
     pub(super) fn within(self, outer: &Limits) -> Limits {

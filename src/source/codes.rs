@@ -73,6 +73,7 @@ codes! {
     IGNORED = "W004", "a part of an agent file that is not known here and is left out";
     SIMPLER = "W005", "a part of the language that this version does in a simpler way";
     EXCLUDES_NOTHING = "W006", "an exclusion that matches nothing";
+    OUT_OF_REACH = "W007", "a step with items that the orchestrator does not reach";
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ fn many(budget: &str, join: &str) -> Bench {
 
 /// Two turns an item: a file of its own, then the end.
 fn item(sent: &Sent, call: &ModelCall<'_>) -> Line {
-    let key = sent.node.trim_start_matches("work/");
+    let key = sent.node.rsplit('/').next().unwrap();
     let reply = match sent.turn() {
         0 => reply_to(call, "", &[("Write", json!({"file_path": format!("{key}.txt"), "content": "x\n"}))]),
         _ => reply_to(call, "done", &[]),
@@ -189,6 +189,105 @@ fn a_finish_ends_well_where_items_need_each_other() {
     assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{ended:?}");
     assert_eq!(outcome(&records, "work/b")["skipped"], "run_ending");
     assert!(outcome(&records, "work/d")["skipped"]["upstream"].is_object(), "{}", outcome(&records, "work/d"));
+}
+
+/// A call of `many` with a budget of its own, and an agent behind it that spends too.
+fn called(budget: &str, step: &str) -> Bench {
+    let outer = "version: 1\nname: outer\nagents: { worker: { system: \"You work.\" } }\nsteps:
+  call: { workflow: many, allow_failure: true STEP }
+  after: { needs: [call], agent: worker, prompt: \"Go on.\" }
+";
+    many(budget, "all").workflow("outer", &outer.replace(" STEP", step))
+}
+
+fn reached(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record.event, Event::LimitReached { .. })).count()
+}
+
+fn asked(records: &[Record]) -> usize {
+    let inside = |record: &&Record| matches!(&record.event, Event::ModelReplied { node, .. } if node.to_string().starts_with("call"));
+    records.iter().filter(inside).count()
+}
+
+fn named(records: &[Record], part: &str) -> Vec<Value> {
+    let ends = |record: &Record| match &record.event {
+        Event::StepFinished { node, outcome } if node.to_string().contains(part) => Some(json!(outcome)),
+        _ => None,
+    };
+    records.iter().filter_map(ends).collect()
+}
+
+#[test]
+fn the_budget_of_a_called_workflow_holds_for_the_call_and_for_nothing_else() {
+    for (budget, step, limit) in [
+        ("budget: { turns: 3 }", "", "turns"),
+        ("budget: { usd: 1.2, tokens: 10000000 }", "", "money"),
+        ("", ", budget: { turns: 3 }", "turns"),
+        ("budget: { turns: 90 }", ", budget: { turns: 3 }", "turns"),
+    ] {
+        let bench = called(budget, step);
+        let (ended, records) = bench.drive(item).run("outer");
+        assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{budget}{step}: {ended:?}");
+        assert_eq!(outcome(&records, "call")["failed"]["kind"], json!({"limit": limit}), "{budget}{step}");
+        let message = outcome(&records, "call")["failed"]["message"].to_string();
+        assert!(message.contains("the budget of") && message.contains("`call`"), "{message}");
+        assert_eq!((asked(&records), reached(&records)), (3, 0), "{budget}{step}");
+        assert!(outcome(&records, "after")["succeeded"].is_object(), "what the run has is not touched");
+    }
+}
+
+#[test]
+fn a_called_workflow_that_may_finish_ends_well_with_what_there_is() {
+    for (budget, step) in [("budget: { turns: 3, on_exceed: finish }", ""), ("", ", budget: { turns: 3, on_exceed: finish }")] {
+        let bench = called(budget, step);
+        let (ended, records) = bench.drive(item).run("outer");
+        assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{budget}{step}: {ended:?}");
+        assert!(outcome(&records, "call")["succeeded"].is_object(), "{}", outcome(&records, "call"));
+        let skipped = named(&records, "work/").iter().filter(|end| end["skipped"] == "run_ending").count();
+        assert_eq!((skipped, asked(&records), reached(&records)), (3, 3, 0), "{budget}{step}");
+        let branch = format!("spinney/{}", bench.newest());
+        assert_eq!(bench.git(&["diff", "--name-only", "main", &branch]), "a.txt\n");
+    }
+}
+
+const ROUNDS: &str = "version: 1\nname: rounds\nagents: { worker: { system: \"You work.\", access: write } }
+steps:
+  again:
+    loop: { until: \"{{ false }}\", max: 9 }
+    budget: { turns: 3EXCEED }
+    allow_failure: true
+    steps:
+      work: { agent: worker, prompt: \"Do it.\" }
+      gate: { needs: [work], approve: { message: \"Once more?\" } }
+";
+
+#[test]
+fn the_budget_of_a_loop_holds_over_its_iterations_and_over_processes() {
+    for (exceed, word) in [("", "failed"), (", on_exceed: finish", "succeeded")] {
+        let bench = Bench::new().workflow("rounds", &ROUNDS.replace("EXCEED", exceed));
+        let write = "{ tool: Write, input: { file_path: a.txt, content: x } }";
+        let script = format!("conversations: [{{ told: \"Do it\", turns: [{{ calls: [{write}] }}, {{ say: done }}] }}]");
+        bench.run("rounds", &script, &[]).0.code(3);
+        let run = bench.newest();
+        bench.spinney(&["approve", &run.0]).code(0);
+        let records = bench.records(&run);
+        let replies = records.iter().filter(|record| matches!(record.event, Event::ModelReplied { .. })).count();
+        assert_eq!(replies, 3, "two in the first process, one in the second");
+        let ended = outcome(&records, "again");
+        assert!(ended[word].is_object(), "{ended}");
+        assert_eq!(reached(&records), 0);
+    }
+}
+
+#[test]
+fn the_budget_of_a_step_with_items_holds_over_all_of_them() {
+    let yaml = MANY.replace("BUDGET", "").replace("JOIN", "all").replace("    agent: worker", "    budget: { turns: 3 }\n    agent: worker");
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow("many", &yaml);
+    let (ended, records) = bench.drive(item).run("many");
+    assert!(matches!(&ended, Ended::Finished(Outcome::Failed(_))), "{ended:?}");
+    assert_eq!(outcome(&records, "work/b")["failed"]["kind"], json!({"limit": "turns"}));
+    let asked: usize = ["work/a", "work/b", "work/c", "work/d"].iter().map(|node| turns(&records, node)).sum();
+    assert_eq!(asked, 3);
 }
 
 #[test]

@@ -200,7 +200,9 @@ impl<'a> Known<'a> {
         let (graph, mut at_most) = self.graph(plan, &inside);
         let mut name = step.id.0.clone();
         if let Work::Workflow(call) = &step.work {
-            at_most = at_most.within(call.plan.limits.usd, Some(call.plan.limits.tokens));
+            if let Some(budget) = &call.plan.budget {
+                at_most = at_most.within(budget.usd.as_deref().copied(), budget.tokens.as_deref().copied());
+            }
             name.clone_from(&call.plan.name);
         }
         self.seen.insert(key(&inside.inputs), self.bodies.len());

@@ -246,7 +246,7 @@ impl Makings<'_> {
         let made_of = json!({
             "form": FORM, "key": parts, "inputs": inputs, "work": work, "env": env, "verify": verify, "setup": setup, "scope": scope,
             "cwd": step.cwd.as_ref().map(|text| &text.value), "schema": step.output_schema, "parse": step.parse.map(|parse| format!("{parse:?}")),
-            "writes": step.writes, "kind": format!("{:?}", step.workspace.kind),
+            "writes": step.writes, "kind": format!("{:?}", step.workspace.kind), "sparse": all(&step.workspace.sparse)?,
         });
         Ok(BlobId::of(made_of.to_string().as_bytes()).0)
     }

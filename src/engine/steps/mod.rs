@@ -14,9 +14,8 @@ mod services;
 mod session;
 mod shelf;
 
-use super::purse::RunPurse;
 use crate::{
-    agent::{Trouble, note},
+    agent::{Purse, Trouble, note},
     clock::{Pulse, seconds},
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
@@ -62,7 +61,7 @@ pub(super) enum End {
 pub(super) struct Job {
     /// The plan of the node's frame.
     pub(super) plan: Arc<Plan>,
-    pub(super) purse: Arc<RunPurse>,
+    pub(super) purse: Arc<dyn Purse>,
     pub(super) recorder: Recorder,
     pub(super) cancel: CancellationToken,
     pub(super) run: Arc<RunStarted>,

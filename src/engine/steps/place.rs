@@ -7,6 +7,7 @@ use crate::{
     merge,
     plan::{PlannedStep, Work},
     prompts,
+    secrets::Secrets,
     source::Spanned,
     trace,
     workflow::{self, Base, Workspace, WorkspaceKind},
@@ -69,7 +70,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
     // A command may write where it likes in its own copy; a reading agent shares a view with the others.
     // Who has files of the checkout brought in needs a copy too.
     let Workspace { kind, copy, link, sparse, .. } = &step.workspace;
-    let only = if sparse.is_empty() { None } else { Some(globs(task, "sparse", sparse)?) };
+    let only = if sparse.is_empty() { None } else { Some(named(task, "sparse", sparse)?) };
     let own =
         only.is_some() || step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || !copy.is_empty() || !link.is_empty();
     let mut coming = None;
@@ -125,12 +126,13 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
 
 /// Brings ignored files of the user's checkout into a worktree, and returns where links to them lead.
 async fn bring(task: &Task, step: &PlannedStep, worktree: &Arc<Worktree>) -> Result<Vec<PathBuf>, Trouble> {
-    let bring = Bring { copy: globs(task, "copy", &step.workspace.copy)?, link: globs(task, "link", &step.workspace.link)? };
+    let bring = Bring { copy: named(task, "copy", &step.workspace.copy)?, link: named(task, "link", &step.workspace.link)? };
     let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
     blocking(FailureKind::Isolation, move || workspaces.bring(&worktree, &bring)).await
 }
 
-fn globs(task: &Task, what: &str, texts: &[Spanned<String>]) -> Result<Scope, Trouble> {
+/// Compiles globs that may be templates.
+fn named(task: &Task, what: &str, texts: &[Spanned<String>]) -> Result<Scope, Trouble> {
     let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
     Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
 }

@@ -92,7 +92,8 @@ impl Sessions {
         for (_, helper) in self.helpers.iter().filter(|(name, _)| below(name)) {
             all += *helper.conversation.spent();
         }
-        let account: Arc<dyn Purse> = Arc::new(Account::new(node.to_string(), agent.limits, self.purse.clone(), &all));
+        let account: Arc<dyn Purse> =
+            Arc::new(Account::new(format!("the budget that {node} shares with its sub-agents"), agent.limits, self.purse.clone(), &all));
         let mut session = self.services.session(whose, agent.clone(), place.clone())?;
         let slots = Semaphore::new(agent.max_parallel.max(1) as usize);
         let sessions = Sessions { purse: account.clone(), ..self.clone() };

@@ -1,0 +1,121 @@
+//! The accounts below the run's own: those of steps with a `budget`, and of calls of workflows that have one.
+//!
+//! A request is charged to the account of the step that makes it and to those of everything it stands in, up to the run's; the
+//! narrowest refuses first. A budget of a step holds over all its items, iterations and tries; that of a workflow for each
+//! call of it. Time is not held here: it is a part of the step's timeout.
+use super::purse::RunPurse;
+use crate::{
+    agent::{Account, Purse},
+    event::{Limit, NodeId},
+    journal::{RunState, Spent},
+    plan::{Limits, Work},
+    workflow::{Budget, OnExceed},
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// Whose account it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Of {
+    /// The step's.
+    Step,
+    /// The workflow's that the node calls.
+    Called,
+}
+
+/// One budget that holds for a node.
+struct Level<'p> {
+    key: (NodeId, Of),
+    budget: &'p Budget,
+}
+
+/// What is to be made of a node, where an account that holds for it is used up and is to `finish`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Winding {
+    /// No such account is used up.
+    No,
+    /// The node's own is: it ends well, with what there is.
+    Own,
+    /// One around it is: it is left out.
+    Around(Limit),
+}
+
+/// The accounts of one process's part of a run.
+pub(super) struct Accounts {
+    run: Arc<RunPurse>,
+    open: HashMap<(NodeId, Of), Arc<Account>>,
+    /// What earlier processes have spent.
+    before: HashMap<(NodeId, Of), Spent>,
+}
+
+impl Accounts {
+    /// Begins with what the run has spent already.
+    pub(super) fn new(run: Arc<RunPurse>, state: &RunState) -> Accounts {
+        let mut before: HashMap<(NodeId, Of), Spent> = HashMap::new();
+        for (id, node) in state.nodes().into_iter().filter(|(id, node)| id.helper.is_none() && node.spent != Spent::default()) {
+            for level in levels(state, id) {
+                *before.entry(level.key).or_default() += node.spent;
+            }
+        }
+        Accounts { run, open: HashMap::new(), before }
+    }
+
+    /// Returns the account that a node's requests are charged to.
+    pub(super) fn of(&mut self, state: &RunState, node: &NodeId) -> Arc<dyn Purse> {
+        let mut purse: Arc<dyn Purse> = self.run.clone();
+        for Level { key, budget } in levels(state, node) {
+            let spent = self.before.get(&key).copied().unwrap_or_default();
+            let what = match key.1 {
+                Of::Step => format!("the budget of step `{}`", key.0),
+                Of::Called => format!("the budget of the workflow that `{}` calls", key.0),
+            };
+            let open = || Account::new(what, Limits::only(budget), purse.clone(), &spent).hint("raise it; with `on_exceed: finish` it ends with what there is");
+            purse = self.open.entry(key).or_insert_with(|| Arc::new(open())).clone();
+        }
+        purse
+    }
+
+    /// Says whether an account that holds for a node is used up and is to finish.
+    pub(super) fn winding(&self, state: &RunState, node: &NodeId) -> Winding {
+        if self.open.is_empty() {
+            return Winding::No;
+        }
+        let reached =
+            |level: &Level<'_>| self.open.get(&level.key).and_then(|account| account.reached()).filter(|_| level.budget.on_exceed == OnExceed::Finish);
+        let called = called(state, node).as_ref().and_then(&reached).is_some();
+        let mut own = called;
+        let mut around = None;
+        for level in levels(state, node) {
+            let Some(limit) = reached(&level) else { continue };
+            // That of a step with items is around each of them.
+            if level.key.0 == *node { own = true } else { around = around.or(Some(limit)) }
+        }
+        match (around, own) {
+            (Some(limit), _) => Winding::Around(limit),
+            (None, true) => Winding::Own,
+            (None, false) => Winding::No,
+        }
+    }
+}
+
+/// Returns the budgets that hold for a node, from the outside in.
+fn levels<'s>(state: &'s RunState, node: &NodeId) -> Vec<Level<'s>> {
+    let mut found = Vec::new();
+    for depth in 0..node.within.len() {
+        let (outer, own) = (&node.within[..depth], &node.within[depth]);
+        let opener = NodeId { item: own.item.clone(), ..NodeId::inside(outer, &own.step) };
+        found.extend(of_step(state, &opener));
+        found.extend(called(state, &opener));
+    }
+    found.extend(of_step(state, node));
+    found
+}
+
+fn of_step<'s>(state: &'s RunState, node: &NodeId) -> Option<Level<'s>> {
+    let budget = state.step(node)?.budget.as_ref()?;
+    Some(Level { key: (node.whole(), Of::Step), budget })
+}
+
+fn called<'s>(state: &'s RunState, node: &NodeId) -> Option<Level<'s>> {
+    let Work::Workflow(call) = &state.step(node)?.work else { return None };
+    Some(Level { key: (node.owner(), Of::Called), budget: call.plan.budget.as_ref()? })
+}
