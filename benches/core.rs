@@ -295,7 +295,7 @@ fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
             let reply = Reply { model: "mock/mock".to_owned(), ..script::reply("I look.", &[("Bash", json!({"command": format!("ls {turn}")}))]) };
             // The script's own ids repeat, which the fold allows: they are answered before they are used again.
             let call = reply.calls().next().map_or(call, |made| made.id.clone());
-            log.tell(Event::ModelReplied { node: node.clone(), reply });
+            log.tell(Event::ModelReplied { node: node.clone(), reply, prefix: Vec::new() });
             log.tell(Event::ToolStarted { node: node.clone(), call: call.clone(), input: None, recovery: Recovery::Again });
             log.tell(finished(node, &call));
         }
@@ -322,6 +322,7 @@ fn brief() -> Brief {
         models: vec!["mock/mock".to_owned()],
         system: "You work.\n".repeat(40),
         tools: Vec::new(),
+        provider_tools: Vec::new(),
         output_schema: None,
         message: Message::user("go"),
     }

@@ -40,6 +40,7 @@ pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Ve
             max_output_tokens: None,
             system: &system,
             tools: &tools,
+            provider_tools: &[],
             output_schema: None,
             messages,
         };

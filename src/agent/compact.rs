@@ -3,7 +3,10 @@
 //! The first message (task and constraints) stays verbatim, everything the engine said to the agent stays verbatim, each
 //! tool call becomes one line of a ledger, and the most recent whole turns are kept without their thinking, which is bound
 //! to the prefix that goes away. It only happens where every call is answered.
-use crate::message::{Block, Message, Role, View};
+use crate::{
+    llm,
+    message::{Block, Message, Role, View},
+};
 use std::{fmt::Write as _, sync::Arc};
 
 /// Compaction starts at this share of what fits, in percent.
@@ -52,7 +55,7 @@ fn without_thinking(message: &Message) -> Message {
         View::Other(kind) => kind != "redacted_thinking",
         View::Text(_) | View::ToolCall(_) | View::ToolResult(_) => true,
     };
-    Message { role: message.role, blocks: message.blocks.iter().filter(keep).cloned().collect() }
+    Message { role: message.role, blocks: message.blocks.iter().filter(keep).filter_map(llm::unbound).collect() }
 }
 
 fn summary(dropped: &[Arc<Message>]) -> String {

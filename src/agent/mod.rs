@@ -16,7 +16,7 @@ use crate::{
     event::{Brief, Event, Failure, FailureKind, NodeId, Why},
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
-    journal::{Blobs, Closed, Conversation, Ending, Next, Recorder},
+    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder},
     llm::{Class, Model, ModelCall, ModelError, ModelErrorKind, Sink},
     message::{Message, Reply},
     plan::AgentSpec,
@@ -163,6 +163,7 @@ pub struct Agent<'a> {
     equipment: &'a Equipment,
     session: Session,
     talk: Conversation,
+    prefix: Prefix,
     began: Duration,
     span: Span,
 }
@@ -172,7 +173,7 @@ impl<'a> Agent<'a> {
     pub fn new(equipment: &'a Equipment, session: Session, talk: Conversation) -> Agent<'a> {
         let began = equipment.clock.elapsed();
         let span = trace::agent(&session.spec.name, &session.node);
-        Agent { equipment, session, talk, began, span }
+        Agent { equipment, session, talk, prefix: Prefix::default(), began, span }
     }
 
     /// Runs until the model ends its turn; `brief` is said where nothing was said yet. Returns the last text.
@@ -264,12 +265,15 @@ impl<'a> Agent<'a> {
         let Some(brief) = self.talk.brief().cloned() else { return Ok(()) };
         self.make_room(&brief).await?;
         let estimate = self.talk.estimated_prompt();
+        let prefix = self.prefix.extend(&brief, self.talk.messages(), self.talk.shown()).map_err(|unlike| {
+            Failure::new(FailureKind::Bug, format!("go on with the conversation: {unlike}")).hint("nothing was sent; report this, with the run's journal")
+        })?;
         guard::admit(&self.session.spec.limits, &self.talk, self.equipment.clock.elapsed().saturating_sub(self.began), estimate)?;
         self.equipment.purse.reserve(estimate)?;
         let asked = self.request(&brief).await;
         self.equipment.purse.settle(estimate, asked.as_ref().ok());
         let reply = self.unique_ids(asked.map_err(|error| self.no_reply(error))?);
-        self.record(Event::ModelReplied { node: self.session.node.clone(), reply }).await
+        self.record(Event::ModelReplied { node: self.session.node.clone(), reply, prefix }).await
     }
 
     async fn request(&self, brief: &Brief) -> Result<Reply, ModelError> {
@@ -283,6 +287,7 @@ impl<'a> Agent<'a> {
             max_output_tokens: spec.model.max_output_tokens,
             system: &brief.system,
             tools: &brief.tools,
+            provider_tools: &brief.provider_tools,
             output_schema: brief.output_schema.as_ref(),
             messages: self.talk.messages(),
         };

@@ -49,7 +49,7 @@ impl Screen {
             Event::StepStarted { node, attempt } => {
                 of(node, if *attempt > 1 { format!("started, attempt {attempt}") } else { "started".to_owned() }, Tone::Dim)
             }
-            Event::ModelReplied { node, reply } => {
+            Event::ModelReplied { node, reply, .. } => {
                 let entry = self.agents.entry(node.clone()).or_default();
                 entry.0 += 1;
                 entry.2 += reply.usage.total();

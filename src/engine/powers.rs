@@ -10,9 +10,9 @@ use super::{
 use crate::{
     agent::{Agent, Purse, Trouble, note},
     clock::{Pulse, Timestamp},
-    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, NodeState, Recorder, RunState},
-    message::{Message, ToolSpec},
+    message::ToolSpec,
     plan::{AgentSpec, OrchestratorSpec, Plan},
     tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, Toolbox},
     workflow::{Access, Power},
@@ -209,18 +209,10 @@ pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> O
         steps.join("\n"),
         if supervised.is_empty() { "nothing".to_owned() } else { supervised.join(", ") },
     );
-    let mut declared = services.toolbox.specs(&agent.tools);
+    let mut brief = steps::brief(services, plan, &agent, (&message, None));
     let (desk, _) = mpsc::channel(1);
-    declared.extend(tools(node, spec, &desk).iter().map(|tool| tool.spec().clone()));
-    declared.sort_by(|a, b| a.name.cmp(&b.name));
-    let brief = Brief {
-        agent: agent.name.clone(),
-        models: agent.model.choices.clone(),
-        system: steps::system(services, plan, &agent, None),
-        tools: declared,
-        output_schema: None,
-        message: Message::user(&message),
-    };
+    brief.tools.extend(tools(node, spec, &desk).iter().map(|tool| tool.spec().clone()));
+    brief.tools.sort_by(|a, b| a.name.cmp(&b.name));
     Some(Event::AgentBriefed { node: node.clone(), brief })
 }
 

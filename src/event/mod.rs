@@ -9,7 +9,7 @@ mod outcome;
 
 use crate::{
     clock::Timestamp,
-    message::{Message, Reply, ToolResult, ToolSpec},
+    message::{Message, ProviderTool, Reply, ToolResult, ToolSpec},
 };
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
@@ -112,6 +112,9 @@ pub enum Event {
         node: NodeId,
         /// The reply.
         reply: Reply,
+        /// Running hashes of what it was asked with, as far as the reply before was not: the head, and each block.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        prefix: Vec<String>,
     },
     /// A tool call passed the gate and is about to have its effect.
     ToolStarted {
@@ -434,6 +437,9 @@ pub struct Brief {
     pub system: String,
     /// The tools declared, sorted by name.
     pub tools: Vec<ToolSpec>,
+    /// Tools that run at the provider, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provider_tools: Vec<ProviderTool>,
     /// JSON Schema of the final answer, where one is demanded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,

@@ -4,7 +4,7 @@
 //! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
 use crate::{
     event::{Brief, Event, Form, Recovery, Why},
-    message::{Block, Message, Reply, Role, StopReason, ToolCall, ToolResult, Usage},
+    message::{Block, Message, Reply, Role, SUBMIT, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct Conversation {
     last_stop: Option<String>,
     questions: Vec<Question>,
     told: usize,
+    shown: Vec<String>,
 }
 
 /// Something a person was asked.
@@ -61,6 +62,14 @@ pub struct Call {
     /// Set when its effect may have begun.
     pub started: Option<Started>,
     result: Option<(ToolResult, Vec<String>)>,
+}
+
+impl Call {
+    /// Returns the answer that the call gave, where it is one that was taken.
+    fn submitted(&self) -> Option<String> {
+        let taken = self.call.name == SUBMIT && self.result.as_ref().is_some_and(|(result, _)| !result.is_error);
+        taken.then(|| self.started.as_ref().and_then(|started| started.input.as_ref()).unwrap_or(&self.call.input).to_string())
+    }
 }
 
 /// What was recorded before a call's effect.
@@ -106,6 +115,7 @@ impl Spent {
                 output: self.usage.output - earlier.usage.output,
                 cache_read: self.usage.cache_read - earlier.usage.cache_read,
                 cache_write: self.usage.cache_write - earlier.usage.cache_write,
+                searches: self.usage.searches - earlier.usage.searches,
             },
             usd: self.usd - earlier.usd,
             unpriced: self.unpriced,
@@ -208,7 +218,10 @@ impl Conversation {
                 self.push(message.clone());
             }
             Event::OrchestratorWoken { message, .. } => self.push(message.clone()),
-            Event::ModelReplied { reply, .. } => self.replied(reply),
+            Event::ModelReplied { reply, prefix, .. } => {
+                self.shown.extend_from_slice(prefix);
+                self.replied(reply);
+            }
             Event::ToolStarted { call, input, recovery, .. } => {
                 if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == *call) {
                     open.started = Some(Started { input: input.clone(), recovery: recovery.clone() });
@@ -231,6 +244,7 @@ impl Conversation {
                 let cut = (*cut).min(self.messages.len());
                 self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
                 self.sizing = Sizing::default();
+                self.shown.clear();
             }
             Event::RunStarted(_)
             | Event::RunResumed { .. }
@@ -308,6 +322,11 @@ impl Conversation {
     /// Returns how many of the words that people have for it were said in it.
     pub fn told(&self) -> usize {
         self.told
+    }
+
+    /// Returns the running hashes of what the model was shown, since the conversation was last shortened.
+    pub fn shown(&self) -> &[String] {
+        &self.shown
     }
 
     /// Returns the model that answers this conversation, once one has.
@@ -428,9 +447,11 @@ impl Conversation {
             self.spent.calls += 1;
         }
         if self.calls.iter().all(|call| call.result.is_some()) {
+            let answer = self.calls.iter().rev().find_map(Call::submitted);
             let (results, contexts): (Vec<ToolResult>, Vec<Vec<String>>) = std::mem::take(&mut self.calls).into_iter().filter_map(|call| call.result).unzip();
             let context = contexts.concat().join("\n\n");
             self.push(Message::results(&results, (!context.is_empty()).then_some(context.as_str())));
+            self.last = answer.map(|text| Last { stop: StopReason::EndTurn, text, empty: false });
         }
     }
 }

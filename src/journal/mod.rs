@@ -10,6 +10,7 @@ mod fold;
 mod folder;
 mod lease;
 mod legal;
+mod prefix;
 mod state;
 mod store;
 mod watch;
@@ -20,6 +21,7 @@ pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spe
 pub(crate) use conversation::{CARRIED, CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};
+pub use prefix::{Prefix, Unlike};
 pub(crate) use state::account;
 pub use state::{Branch, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};
 pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from};

@@ -34,6 +34,7 @@ pub use capability::{Capabilities, capabilities};
 pub use endpoint::{Endpoint, Endpoints, OTHER, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
+pub use neutral::unbound;
 pub use price::usd;
 pub use provider::{Decoder, Heard, Provider, Target, provider};
 pub use recording::{Head, Recorder, Recording, RecordingError, Replay, RunPlace};
@@ -41,7 +42,7 @@ pub use script::Script;
 
 use crate::{
     event::NodeId,
-    message::{Message, Reply, ToolSpec},
+    message::{Message, ProviderTool, Reply, ToolSpec},
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,8 @@ pub struct ModelCall<'a> {
     pub system: &'a str,
     /// The tools, sorted by name.
     pub tools: &'a [ToolSpec],
+    /// Tools that run at the provider.
+    pub provider_tools: &'a [ProviderTool],
     /// JSON Schema that the final answer must fit; sent where the provider has a format for it, always checked by us.
     pub output_schema: Option<&'a Value>,
     /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.

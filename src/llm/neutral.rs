@@ -61,6 +61,19 @@ fn close(out: &mut String, own: Own<'_>) -> Block {
     Block::from_raw(Raw::parse(out).expect("it is written of valid JSON"))
 }
 
+/// Returns a block that can stand after other words than those it was said after: one that keeps bytes of its protocol's own
+/// becomes what it means, and is nothing where it means nothing here.
+pub fn unbound(block: &Block) -> Option<Block> {
+    if ["item", "part"].iter().all(|own| kept(block, own).is_none()) {
+        return Some(block.clone());
+    }
+    match block.view() {
+        View::Text(text) => Some(Block::text(text)),
+        View::ToolCall(call) => Some(Block::tool_call(call)),
+        View::Thinking(_) | View::ToolResult(_) | View::Other(_) => None,
+    }
+}
+
 /// Returns the bytes of a field of a block.
 pub(super) fn kept(block: &Block, key: &str) -> Option<String> {
     Fields::parse(block.raw().as_str()).ok()?.get(key).map(str::to_owned)

@@ -24,6 +24,7 @@ pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Op
         (UsageKey::OUTPUT_TOKENS, usage.output as f64),
         (UsageKey::CACHE_READ_TOKENS, usage.cache_read as f64),
         (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write as f64),
+        (UsageKey::WEB_SEARCHES, usage.searches as f64),
     ];
     let mut priced = genai_prices::Usage::new();
     for (key, count) in counts {
@@ -75,6 +76,7 @@ mod tests {
             (million(|usage| usage.output = 1_000_000), 20.0),
             (million(|usage| usage.cache_read = 1_000_000), 0.2),
             (million(|usage| usage.cache_write = 1_000_000), 5.0),
+            (million(|usage| usage.searches = 1_000), 10.0),
         ] {
             assert!((price(usage) - wanted).abs() < 1e-6, "{usage:?}: {}", price(usage));
         }

@@ -1,13 +1,14 @@
 //! What a wire format is: a call to the bytes of a request, and the events of a stream to a reply. No I/O, no clock.
 use super::{
     Capabilities, Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol, anthropic::Anthropic, capability::Effort, gemini::Gemini, openai_chat::OpenAiChat,
-    openai_responses::OpenAiResponses,
+    openai_responses::OpenAiResponses, schema,
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Message, Reply, Role, StopReason, View},
+    message::{Block, Message, Reply, Role, StopReason, ToolSpec, View},
 };
-use std::{collections::BTreeSet, sync::Arc};
+use serde_json::Value;
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 /// One model at one endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +99,19 @@ pub(super) fn turns<'a>(messages: &'a [Arc<Message>]) -> Vec<Turn<'a>> {
         }
     }
     turns
+}
+
+/// Returns how an answer is held to its schema, and the tools: by the provider's own format where it has one for it, otherwise
+/// by one more tool that takes the answer and is never forced.
+pub(super) fn declared<'a>(call: &ModelCall<'a>, known: &Capabilities) -> (Option<Value>, Cow<'a, [ToolSpec]>) {
+    let Some(schema) = call.output_schema else { return (None, Cow::Borrowed(call.tools)) };
+    if let Some(format) = Some(schema).filter(|_| known.takes_schema).and_then(schema::sendable) {
+        return (Some(format), Cow::Borrowed(call.tools));
+    }
+    let mut tools = call.tools.to_vec();
+    tools.extend(ToolSpec::submit(schema));
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    (None, Cow::Owned(tools))
 }
 
 /// Returns the effort to send.

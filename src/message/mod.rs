@@ -112,6 +112,10 @@ impl ToolResult {
     }
 }
 
+/// The tool by which a model gives an answer that must fit a schema, where its provider has no format for that. Claude Code's
+/// name for it.
+pub const SUBMIT: &str = "StructuredOutput";
+
 /// A tool as it is declared to a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -121,4 +125,43 @@ pub struct ToolSpec {
     pub description: String,
     /// A JSON Schema of type `object`.
     pub input_schema: Value,
+}
+
+impl ToolSpec {
+    /// Makes the tool that takes an answer; `None` where the schema is not of an object, as that of a tool must be.
+    pub fn submit(schema: &Value) -> Option<ToolSpec> {
+        let description = "Gives your final answer, in place of text. Call it once, by itself, when everything else is done.".to_owned();
+        (schema["type"] == "object").then(|| ToolSpec { name: SUBMIT.to_owned(), description, input_schema: schema.clone() })
+    }
+}
+
+/// A tool that runs at the provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderTool {
+    /// Runs code, in a sandbox of the provider's.
+    CodeExecution,
+    /// Searches the web.
+    WebSearch,
+}
+
+impl ProviderTool {
+    /// Each by its name in a workflow.
+    pub const NAMED: [(&str, ProviderTool); 2] = [("code_execution", ProviderTool::CodeExecution), ("web_search", ProviderTool::WebSearch)];
+
+    /// Returns its name in a workflow.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProviderTool::CodeExecution => "code_execution",
+            ProviderTool::WebSearch => "web_search",
+        }
+    }
+
+    /// Returns the name by which rules written for Claude Code mean it.
+    pub fn claude(self) -> &'static str {
+        match self {
+            ProviderTool::CodeExecution => "CodeExecution",
+            ProviderTool::WebSearch => "WebSearch",
+        }
+    }
 }

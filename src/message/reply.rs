@@ -70,6 +70,14 @@ pub struct Usage {
     /// Input tokens written to the prompt cache.
     #[serde(default)]
     pub cache_write: u64,
+    /// Searches of the web that the provider made and charges for; no tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub searches: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -90,6 +98,7 @@ impl std::ops::AddAssign for Usage {
         self.output += other.output;
         self.cache_read += other.cache_read;
         self.cache_write += other.cache_write;
+        self.searches += other.searches;
     }
 }
 

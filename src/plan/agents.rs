@@ -242,6 +242,14 @@ impl<'a> Agents<'a> {
             }
         }
         let rules = self.rules(&own.permissions, &file.permissions);
+        for tool in &own.provider_tools {
+            let names = |rule: &&String| *rule == tool.word() || *rule == tool.claude();
+            if let Some(rule) = rules.deny.iter().chain(&rules.ask).find(names) {
+                let message =
+                    format!("`{}` runs at the provider, where nobody can ask or refuse: the rule `{rule}` means that it is not declared", tool.word());
+                findings.report(findings.warning(codes::TOOL_REMOVED, tool.span, message).help("take the tool or the rule out"));
+            }
+        }
         let access = own.access.or(file.access).unwrap_or_default();
         let limits = self.limits(own, file);
         let named = sorted(values(&self.workflow.skills).chain(values(&file.skills).filter(known_skill)).chain(values(&own.skills)));
@@ -254,6 +262,7 @@ impl<'a> Agents<'a> {
             model: self.model(own, file, file_at, findings),
             access,
             tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
+            provider_tools: own.provider_tools.iter().map(|tool| tool.value).collect::<BTreeSet<_>>().into_iter().collect(),
             skills,
             hooks: in_order(values(&self.workflow.hooks).chain(values(&file.hooks).filter(known_hook)).chain(values(&own.hooks))),
             rules,

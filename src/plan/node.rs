@@ -2,6 +2,7 @@
 use super::Plan;
 use crate::{
     event::{NodeId, StepId},
+    message::ProviderTool,
     source::{Span, Spanned},
     workflow::{
         Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, Scope, Tie, Verify, Wake,
@@ -59,6 +60,8 @@ pub struct AgentSpec {
     pub access: Access,
     /// Tools it may use, sorted; those that `access` or a bare deny rule forbid are gone already.
     pub tools: Vec<String>,
+    /// Tools that run at the provider, sorted; those that a rule is about are not declared.
+    pub provider_tools: Vec<ProviderTool>,
     /// Skills it sees, sorted.
     pub skills: Vec<String>,
     /// Hooks that hold for it, in order, besides those that hold everywhere.

@@ -17,12 +17,14 @@ mod restore;
 mod search;
 pub mod shell;
 mod skill;
+mod submit;
 mod text;
 mod toolbox;
 mod write;
 
 pub use files::Seen;
 pub use restore::{Before, RestoreError, before, put_back, sweep};
+pub use submit::Submit;
 pub use toolbox::Toolbox;
 
 use crate::{

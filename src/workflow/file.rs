@@ -6,7 +6,10 @@ use super::{
     types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Wake, Workflow},
     yaml,
 };
-use crate::source::{Diagnostic, Diagnostics, Severity, Source, Spanned};
+use crate::{
+    message::ProviderTool,
+    source::{Diagnostic, Diagnostics, Severity, Source, Spanned},
+};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
@@ -135,6 +138,7 @@ fn agent(fields: &Fields<'_>) -> Agent {
         effort: fields.string("effort"),
         access: fields.word("access", &ACCESS).map(|word| word.value),
         tools: fields.node("tools").map(|_| fields.texts("tools")),
+        provider_tools: fields.words("provider_tools", &ProviderTool::NAMED).unwrap_or_default(),
         skills: fields.texts("skills"),
         hooks: fields.texts("hooks"),
         permissions: permissions(fields),

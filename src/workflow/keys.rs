@@ -312,7 +312,11 @@ pub(super) static AGENT: Object = Object {
         key("effort", Shape::Text, "Thinking effort, in the provider's word."),
         key("access", word(&["read", "write"]), "What it may do in its workspace."),
         key("tools", TEXTS, "Tools by name; absent means all that `access` allows."),
-        later("provider_tools"),
+        key(
+            "provider_tools",
+            Shape::List { of: &word(&["code_execution", "web_search"]), min: 0 },
+            "Tools that run at the provider; one that a rule forbids or asks about is not declared.",
+        ),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules."),
         key("skills", TEXTS, "Skills by name."),
         key("hooks", HOOKS, "Hooks by name."),

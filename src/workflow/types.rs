@@ -1,6 +1,9 @@
 //! The typed form of a workflow file. Templates are text here; `prompts` evaluates them.
 use super::choices::{Approve, Select};
-use crate::source::{Diagnostic, Source, Span, Spanned};
+use crate::{
+    message::ProviderTool,
+    source::{Diagnostic, Source, Span, Spanned},
+};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
@@ -178,6 +181,8 @@ pub struct Agent {
     pub access: Option<Access>,
     /// Tools by name; absent means all that `access` allows.
     pub tools: Option<Vec<Spanned<String>>>,
+    /// Tools that run at the provider.
+    pub provider_tools: Vec<Spanned<ProviderTool>>,
     /// Skills by name.
     pub skills: Vec<Spanned<String>>,
     /// Hooks by name.

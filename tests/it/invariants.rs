@@ -41,7 +41,7 @@ fn calls_have_one_result(records: &[Record]) {
             Event::StepStarted { node, .. } => {
                 open.retain(|other, _| other.owner() != *node);
             }
-            Event::ModelReplied { node, reply } => {
+            Event::ModelReplied { node, reply, .. } => {
                 let open = open.entry(node).or_default();
                 assert!(open.is_empty(), "{node} was asked while calls were open: {open:?}");
                 for call in reply.calls() {

@@ -1,4 +1,5 @@
 //! Runs with real models' protocols: against a server that speaks them, is strict about what it is sent, and breaks.
+mod answers;
 mod drive;
 mod faults;
 mod feature;

@@ -48,6 +48,7 @@ impl Talk {
             max_output_tokens: None,
             system: "",
             tools: &[],
+            provider_tools: &[],
             output_schema: None,
             messages: &self.messages,
         };

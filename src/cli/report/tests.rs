@@ -36,7 +36,15 @@ pub(in crate::cli) fn briefed(node: &NodeId) -> Event {
     let message = Message::user("<workspace>\nYou stand in /w\n</workspace>\n\nMend the parser.");
     Event::AgentBriefed {
         node: node.clone(),
-        brief: Brief { agent: "coder".to_owned(), models: vec!["a/b".to_owned()], system: String::new(), tools: Vec::new(), output_schema: None, message },
+        brief: Brief {
+            agent: "coder".to_owned(),
+            models: vec!["a/b".to_owned()],
+            system: String::new(),
+            tools: Vec::new(),
+            provider_tools: Vec::new(),
+            output_schema: None,
+            message,
+        },
     }
 }
 
@@ -44,8 +52,8 @@ pub(in crate::cli) fn replied(node: &NodeId, text: &str, calls: &[(&str, &str, V
     let calls = calls.iter().map(|(id, name, input)| Block::tool_call(&ToolCall { id: (*id).to_owned(), name: (*name).to_owned(), input: input.clone() }));
     let blocks: Vec<Block> = std::iter::once(Block::text(text)).chain(calls).collect();
     let stop = if blocks.len() > 1 { StopReason::ToolUse } else { StopReason::EndTurn };
-    let usage = Usage { input: 100, output: 20, cache_read: 900, cache_write: 0 };
-    Event::ModelReplied { node: node.clone(), reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5) } }
+    let usage = Usage { input: 100, output: 20, cache_read: 900, ..Usage::default() };
+    Event::ModelReplied { node: node.clone(), reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5) }, prefix: Vec::new() }
 }
 
 pub(in crate::cli) fn passes(node: &NodeId, call: &str, input: Option<Value>) -> Event {

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn usage(input: u64, read: u64, written: u64) -> Usage {
-        Usage { input, output: 5, cache_read: read, cache_write: written }
+        Usage { input, output: 5, cache_read: read, cache_write: written, searches: 0 }
     }
 
     fn before(usage: Usage) -> Before {

@@ -294,7 +294,7 @@ impl<'a> Known<'a> {
             models_from: super::named(&agent.model, self.default_from),
             choices,
             effort: agent.model.effort.clone(),
-            tools: agent.tools.clone(),
+            tools: agent.tools.iter().cloned().chain(agent.provider_tools.iter().map(|tool| format!("{} (at the provider)", tool.word()))).collect(),
             rules: json!({"allow": agent.rules.allow, "ask": agent.rules.ask, "deny": agent.rules.deny}),
             skills: agent.skills.clone(),
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),

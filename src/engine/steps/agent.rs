@@ -3,7 +3,7 @@ use super::{
     Task, Workplace, artefact,
     command::Checked,
     place::{self, Author},
-    session::{Opening, system, workspace},
+    session::{self, Opening, lend_submit, workspace},
 };
 use crate::{
     agent::{self, Agent, Trouble},
@@ -22,7 +22,8 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
     let place = place::make(task, step).await?;
     let brief = brief(task, step, &spec, prompt, &place).await?;
     let spent = task.state.conversation.spent();
-    let (equipment, session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;
+    let (mut equipment, mut session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;
+    lend_submit(&brief, &mut equipment, &mut session);
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
     let ended = converse(task, step, &place, &brief, &mut worker).await;
     agent::note(worker.span(), &ended);
@@ -106,19 +107,10 @@ fn with_choices(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, T
 /// Freezes what the agent is told. Everything that differs between items stands in the first message, so that tools and
 /// system text are the same bytes for all of them.
 async fn brief(task: &Task, step: &PlannedStep, agent: &AgentSpec, prompt: &str, place: &Workplace) -> Result<Brief, Trouble> {
-    let system = system(&task.services, &task.plan, agent, step.output_schema.as_deref());
-    let tools = task.services.toolbox.specs(&agent.tools);
-    let fixed = system.len() + tools.iter().map(|tool| tool.description.len() + tool.input_schema.to_string().len()).sum::<usize>();
+    let begun = session::brief(&task.services, &task.plan, agent, ("", step.output_schema.as_deref()));
+    let fixed = begun.system.len() + begun.tools.iter().map(|tool| tool.description.len() + tool.input_schema.to_string().len()).sum::<usize>();
     let prompt = artefact::fitted(task, agent, prompt, fixed).await?;
-    let message = format!("{}{prompt}", workspace(&task.services, &task.node, place));
-    Ok(Brief {
-        agent: agent.name.clone(),
-        models: agent.model.choices.clone(),
-        system,
-        tools,
-        output_schema: step.output_schema.as_deref().cloned(),
-        message: Message::user(&message),
-    })
+    Ok(Brief { message: Message::user(&format!("{}{prompt}", workspace(&task.services, &task.node, place))), ..begun })
 }
 
 /// Reads a final answer: text as it is, or the object its schema demands.

@@ -261,7 +261,7 @@ impl Makings<'_> {
         let skills: Vec<&str> = agent.skills.iter().filter_map(|name| Some(self.shelf.get(name)?.body.as_str())).collect();
         Ok(json!({
             "prompt": prompt, "models": models, "effort": agent.model.effort, "system": system(self.shelf, agent, step.output_schema.as_deref()),
-            "tools": agent.tools, "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
+            "tools": agent.tools, "provider_tools": agent.provider_tools, "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
             "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
             // What a script said is never taken for the word of a model, nor of another script.
             "script": self.script, "cwd": agent.cwd.as_ref().map(|text| &text.value),

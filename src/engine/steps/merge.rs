@@ -1,15 +1,14 @@
 //! A merge as a step: sources joined in the object database, conflicts settled by an agent, the joined tree checked.
 use super::{
     Task, Workplace, command, place,
-    session::{Opening, system},
+    session::{self, Opening},
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{Brief, CommitId, Event, Failure, FailureKind, MergeProgress, NodeId, Success},
+    event::{CommitId, Event, Failure, FailureKind, MergeProgress, NodeId, Success},
     git::{CommitMeta, TreePolicy, Worktree},
     journal::Conversation,
     merge::{self, Conflict, Integration, MergeError, Options, Progress, Resolution, Resolver, Verified, Verifier},
-    message::Message,
     plan::{AgentSpec, MergeSpec, PlannedStep},
     tasks,
 };
@@ -199,14 +198,7 @@ impl AgentResolver<'_> {
         let root = place.root.clone();
         let told = conflict.clone();
         let message = tasks::blocking(move || brief(&told, &root)).await.map_err(Failure::from)?;
-        let brief = Brief {
-            agent: self.agent.name.clone(),
-            models: self.agent.model.choices.clone(),
-            system: system(&task.services, &task.plan, self.agent, None),
-            tools: task.services.toolbox.specs(&self.agent.tools),
-            output_schema: None,
-            message: Message::user(&message),
-        };
+        let brief = session::brief(&task.services, &task.plan, self.agent, (&message, None));
         let mut resolver = Agent::new(&equipment, session, talk);
         let ended = resolver.run(&brief).await;
         note(resolver.span(), &ended);

@@ -31,7 +31,7 @@ use serde_json::Value;
 pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
-pub(super) use session::{Opening, Sessions, system};
+pub(super) use session::{Opening, Sessions, brief};
 use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;

@@ -6,12 +6,11 @@ use super::{
     Candidate, Task, Workplace,
     agent::fitting,
     command, cut, place,
-    session::{Opening, system, workspace},
+    session::{Opening, brief, lend_submit, workspace},
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{BlobId, Brief, CommitId, Event, Failure, FailureKind, NodeId, RunId, Scores, SelectProgress, Success},
-    message::Message,
+    event::{BlobId, CommitId, Event, Failure, FailureKind, NodeId, RunId, Scores, SelectProgress, Success},
     plan::{AgentSpec, JudgeSpec, PlannedStep, SelectSpec},
     workflow::{Access, Tie},
 };
@@ -257,16 +256,11 @@ impl<'a> Election<'a> {
         };
         let schema = ballot.schema(&self.judge.criteria);
         let talk = node.helper.as_ref().and_then(|name| task.helpers.get(name)).map(|helper| helper.conversation.clone()).unwrap_or_default();
-        let brief = Brief {
-            agent: agent.name.clone(),
-            models: agent.model.choices.clone(),
-            system: system(&task.services, &task.plan, &agent, Some(&schema)),
-            tools: task.services.toolbox.specs(&agent.tools),
-            output_schema: Some(schema),
-            message: Message::user(&format!("{}{}", workspace(&task.services, &node, &place), self.told(&ballot).await?)),
-        };
+        let message = format!("{}{}", workspace(&task.services, &node, &place), self.told(&ballot).await?);
+        let brief = brief(&task.services, &task.plan, &agent, (&message, Some(&schema)));
         let opening = Opening { node: &node, agent, place, spent: talk.spent(), cancel: &task.cancel };
-        let (equipment, session) = task.sessions().open(opening)?;
+        let (mut equipment, mut session) = task.sessions().open(opening)?;
+        lend_submit(&brief, &mut equipment, &mut session);
         let mut judge = Agent::new(&equipment, session, talk);
         let ended = fitting(&mut judge, &brief).await;
         note(judge.span(), &ended);

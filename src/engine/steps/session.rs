@@ -9,11 +9,12 @@ use crate::{
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Delivery, Event, Failure, FailureKind, NodeId, RunStarted, Why},
     git::{CaptureError, Captured, CommitMeta, Content, Expected, Joined, TreePolicy, Worktree},
+    hooks::Permissions,
     journal::{Ending, Next, NodeState, Recorder, Spent},
-    message::Message,
+    message::{Message, SUBMIT},
     plan::{AgentSpec, Plan},
     source::nearest,
-    tools::{ToolOutput, agent::NAME},
+    tools::{Submit, ToolOutput, agent::NAME},
     workflow::Access,
 };
 use async_trait::async_trait;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::Semaphore;
@@ -114,6 +116,32 @@ pub(crate) fn system(services: &Services, plan: &Plan, agent: &AgentSpec, schema
         }
     }
     text
+}
+
+/// Freezes what an agent's session is begun with: its first message, and the schema of its answer where it has one.
+pub(crate) fn brief(services: &Services, plan: &Plan, agent: &AgentSpec, (message, schema): (&str, Option<&Value>)) -> Brief {
+    // What runs at the provider passes no gate: a rule that would have forbidden it, or asked, means that it is not declared.
+    let (rules, _) = Permissions::compile(&agent.rules, Path::new("/"));
+    let declared = agent.provider_tools.iter().filter(|tool| !rules.restricts(tool.word()) && !rules.restricts(tool.claude()));
+    Brief {
+        agent: agent.name.clone(),
+        models: agent.model.choices.clone(),
+        system: system(services, plan, agent, schema),
+        tools: services.toolbox.specs(&agent.tools),
+        provider_tools: declared.copied().collect(),
+        output_schema: schema.cloned(),
+        message: Message::user(message),
+    }
+}
+
+/// Gives a session the tool that takes its answer, where that must fit a schema; providers without a format for it declare it.
+pub(super) fn lend_submit(brief: &Brief, equipment: &mut Equipment, session: &mut Session) {
+    if brief.output_schema.is_some() {
+        equipment.toolbox = Arc::new((*equipment.toolbox).clone().with(Arc::new(Submit::new())));
+        let mut spec = (*session.spec).clone();
+        spec.tools.push(SUBMIT.to_owned());
+        session.spec = Arc::new(spec);
+    }
 }
 
 fn may_delegate(agent: &AgentSpec) -> bool {
@@ -289,14 +317,8 @@ impl SubAgents {
         }
         let place = self.workplace(&worktree, agent, order.base);
         let talk = known.map(|known| known.conversation.clone()).unwrap_or_default();
-        let brief = Brief {
-            agent: agent.name.clone(),
-            models: agent.model.choices.clone(),
-            system: system(self.services(), &self.sessions.plan, agent, None),
-            tools: self.services().toolbox.specs(&agent.tools),
-            output_schema: None,
-            message: Message::user(&format!("{}{}", workspace(self.services(), node, &place), order.input["prompt"].as_str().unwrap_or_default())),
-        };
+        let message = format!("{}{}", workspace(self.services(), node, &place), order.input["prompt"].as_str().unwrap_or_default());
+        let brief = brief(self.services(), &self.sessions.plan, agent, (&message, None));
         let opening = Opening { node, agent: agent.clone(), place: place.clone(), spent: talk.spent(), cancel: order.cancel };
         let (equipment, session) = self.sessions.open(opening)?;
         let mut worker = Agent::new(&equipment, session, talk);

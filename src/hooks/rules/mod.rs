@@ -110,6 +110,11 @@ impl Permissions {
         Permissions { deny: join(&self.deny, &own.deny), ask: join(&self.ask, &own.ask), allow: self.allow.iter().chain(&own.allow).cloned().collect() }
     }
 
+    /// Returns whether a rule forbids calls of a tool or asks about them, all or some.
+    pub fn restricts(&self, tool: &str) -> bool {
+        self.deny.iter().chain(&self.ask).any(|rule| rule.is_about(tool))
+    }
+
     /// Returns whether some file may be kept from reading, so that [`Permissions::hides`] need be asked at all.
     pub fn hides_files(&self) -> bool {
         self.deny.iter().any(|rule| rule.is_about("Read") && matches!(rule.what, What::Path(_)))

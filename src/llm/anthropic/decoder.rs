@@ -50,6 +50,15 @@ struct Counts {
     cache_read: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens")]
     cache_write: Option<u64>,
+    #[serde(default, rename = "server_tool_use")]
+    at_the_provider: AtTheProvider,
+}
+
+/// What the provider's own tools were used for.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+struct AtTheProvider {
+    #[serde(rename = "web_search_requests")]
+    searches: Option<u64>,
 }
 
 impl Counts {
@@ -58,6 +67,7 @@ impl Counts {
         self.output = new.output.or(self.output);
         self.cache_read = new.cache_read.or(self.cache_read);
         self.cache_write = new.cache_write.or(self.cache_write);
+        self.at_the_provider.searches = new.at_the_provider.searches.or(self.at_the_provider.searches);
     }
 
     fn usage(self) -> Usage {
@@ -66,6 +76,7 @@ impl Counts {
             output: self.output.unwrap_or(0),
             cache_read: self.cache_read.unwrap_or(0),
             cache_write: self.cache_write.unwrap_or(0),
+            searches: self.at_the_provider.searches.unwrap_or(0),
         }
     }
 }

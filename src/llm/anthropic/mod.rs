@@ -3,17 +3,16 @@ mod decoder;
 
 use super::{
     Decoder, ModelCall, ModelError, Provider, Target,
-    capability::{Capabilities, Thinking},
+    capability::Thinking,
     fields::{Fields, push_field, push_string, string},
-    provider::{Turn, effort, headers, turns},
-    schema,
+    provider::{Turn, declared, effort, headers, turns},
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Role, ToolSpec, View},
+    message::{Block, ProviderTool, Role, ToolSpec, View},
 };
 use decoder::MessagesDecoder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The version of the API that is asked for, unless the endpoint's headers name another.
 const VERSION: &str = "2026-10-21";
@@ -53,11 +52,12 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         Thinking::Adaptive => push_field(&mut out, "thinking", r#"{"type":"adaptive"}"#),
         Thinking::Summarized => push_field(&mut out, "thinking", r#"{"type":"adaptive","display":"summarized"}"#),
     }
-    if let Some(config) = output_config(call, &model, target)? {
+    let (format, declared) = declared(call, &model);
+    if let Some(config) = output_config(effort(call, &model, target)?, format) {
         push_field(&mut out, "output_config", &config);
     }
-    if !call.tools.is_empty() {
-        push_field(&mut out, "tools", &tools(call.tools));
+    if !declared.is_empty() || !call.provider_tools.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared, call.provider_tools));
     }
     if !call.system.trim().is_empty() {
         push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{},{CACHE_MARK}}}]"#, string(call.system)));
@@ -67,32 +67,33 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     Ok(out)
 }
 
-fn output_config(call: &ModelCall<'_>, model: &Capabilities, target: Target<'_>) -> Result<Option<String>, ModelError> {
+fn output_config(effort: Option<&str>, format: Option<Value>) -> Option<String> {
     let mut config = serde_json::Map::new();
-    if let Some(word) = effort(call, model, target)? {
+    if let Some(word) = effort {
         config.insert("effort".to_owned(), json!(word));
     }
-    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+    if let Some(schema) = format {
         config.insert("format".to_owned(), json!({"type": "json_schema", "schema": schema}));
     }
-    Ok(if config.is_empty() { None } else { Some(serde_json::Value::Object(config).to_string()) })
+    (!config.is_empty()).then(|| Value::Object(config).to_string())
 }
 
-fn tools(tools: &[ToolSpec]) -> String {
-    let mut out = String::from("[");
-    for (n, tool) in tools.iter().enumerate() {
-        out.push_str(if n == 0 { "{\"name\":" } else { ",{\"name\":" });
-        push_string(&mut out, &tool.name);
+fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
+    let at_the_provider = provider_tools.iter().map(|tool| {
+        let version = match tool {
+            ProviderTool::CodeExecution => "20250825",
+            ProviderTool::WebSearch => "20250305",
+        };
+        format!(r#"{{"type":"{0}_{version}","name":"{0}""#, tool.word())
+    });
+    let ours = tools.iter().map(|tool| {
+        let mut out = format!(r#"{{"name":{}"#, string(&tool.name));
         push_field(&mut out, "description", &string(&tool.description));
         push_field(&mut out, "input_schema", &tool.input_schema.to_string());
-        if n + 1 == tools.len() {
-            out.push(',');
-            out.push_str(CACHE_MARK);
-        }
-        out.push('}');
-    }
-    out.push(']');
-    out
+        out
+    });
+    // The last one bears the mark.
+    format!("[{},{CACHE_MARK}}}]", at_the_provider.chain(ours).collect::<Vec<_>>().join("},"))
 }
 
 fn messages(turns: &[Turn<'_>]) -> String {

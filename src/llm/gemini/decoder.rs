@@ -108,6 +108,10 @@ impl GeminiDecoder {
         for part in &parts {
             heard = joined(heard, self.part(part.get())?);
         }
+        let grounding: Value = candidate.get("groundingMetadata").and_then(|grounding| serde_json::from_str(grounding).ok()).unwrap_or_default();
+        if let Some(queries) = grounding["webSearchQueries"].as_array() {
+            self.usage.searches = queries.len() as u64;
+        }
         if let Some(word) = candidate.text("finishReason") {
             self.finish = Some(word);
         }
@@ -151,7 +155,7 @@ impl Decoder for GeminiDecoder {
             return Err(Told::parse(&data).into_error(&self.label));
         }
         if let Some(usage) = fields.get("usageMetadata").and_then(|usage| serde_json::from_str(usage).ok()) {
-            self.usage = count(&usage);
+            self.usage = Usage { searches: self.usage.searches, ..count(&usage) };
         }
         let feedback: Value = fields.get("promptFeedback").and_then(|feedback| serde_json::from_str(feedback).ok()).unwrap_or_default();
         if let Some(word) = feedback["blockReason"].as_str() {
@@ -188,6 +192,6 @@ fn count(usage: &Value) -> Usage {
         input: number("promptTokenCount") - cache_read + number("toolUsePromptTokenCount"),
         output: number("candidatesTokenCount") + number("thoughtsTokenCount"),
         cache_read,
-        cache_write: 0,
+        ..Usage::default()
     }
 }

@@ -6,17 +6,17 @@ mod decoder;
 
 use super::{
     Decoder, ModelCall, ModelError, Provider, Target,
-    capability::Thinking,
+    capability::{Capabilities, Thinking},
     fields::{Fields, push_field, string},
     neutral::{kept, result_bytes, text_bytes},
-    provider::{Turn, effort, headers, turns},
-    schema,
+    provider::{Turn, declared, effort, headers, turns},
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Role, ToolCall, ToolResult, ToolSpec, View},
+    message::{Block, ProviderTool, Role, ToolCall, ToolResult, ToolSpec, View},
 };
 use decoder::GeminiDecoder;
+use serde_json::Value;
 
 /// The field of a block that holds its part.
 const PART: &str = "part";
@@ -42,9 +42,19 @@ impl Provider for Gemini {
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str(r#"{"generationConfig":"#);
-    out.push_str(&config(call, target)?);
-    if !call.tools.is_empty() {
-        push_field(&mut out, "tools", &format!(r#"[{{"functionDeclarations":{}}}]"#, declarations(call.tools)));
+    let model = target.capabilities();
+    let (format, declared) = declared(call, &model);
+    out.push_str(&config(call, format, (&model, target))?);
+    let mut tools: Vec<String> = call.provider_tools.iter().map(|tool| at_the_provider(*tool).to_owned()).collect();
+    if !declared.is_empty() {
+        tools.push(format!(r#"{{"functionDeclarations":{}}}"#, declarations(&declared)));
+    }
+    if !tools.is_empty() {
+        push_field(&mut out, "tools", &format!("[{}]", tools.join(",")));
+    }
+    if !declared.is_empty() && !call.provider_tools.is_empty() {
+        // Its tools and ours go together only where what its tools did is shown.
+        push_field(&mut out, "toolConfig", r#"{"includeServerSideToolInvocations":true}"#);
     }
     if !call.system.trim().is_empty() {
         push_field(&mut out, "systemInstruction", &format!(r#"{{"parts":[{{"text":{}}}]}}"#, string(call.system)));
@@ -54,8 +64,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     Ok(out)
 }
 
-fn config(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
-    let model = target.capabilities();
+fn config(call: &ModelCall<'_>, format: Option<Value>, (model, target): (&Capabilities, Target<'_>)) -> Result<String, ModelError> {
     let mut config = Fields::default();
     if let Some(tokens) = call.max_output_tokens {
         config.set("maxOutputTokens", tokens.clamp(1, model.max_output.max(1)).to_string());
@@ -64,17 +73,24 @@ fn config(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError
     if model.thinking == Thinking::Summarized {
         thinking.set("includeThoughts", "true".to_owned());
     }
-    if let Some(word) = effort(call, &model, target)? {
+    if let Some(word) = effort(call, model, target)? {
         thinking.set("thinkingLevel", string(word));
     }
     if thinking != Fields::default() {
         config.set("thinkingConfig", thinking.write());
     }
-    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+    if let Some(schema) = format {
         config.set("responseMimeType", string("application/json"));
         config.set("responseJsonSchema", schema.to_string());
     }
     Ok(config.write())
+}
+
+fn at_the_provider(tool: ProviderTool) -> &'static str {
+    match tool {
+        ProviderTool::CodeExecution => r#"{"codeExecution":{}}"#,
+        ProviderTool::WebSearch => r#"{"googleSearch":{}}"#,
+    }
 }
 
 fn declarations(tools: &[ToolSpec]) -> String {
@@ -139,7 +155,9 @@ fn part(block: &Block) -> Option<String> {
         View::Thinking(_) => text_bytes(block, "thinking").map(|text| format!(r#"{{"text":{text},"thought":true}}"#)),
         View::ToolCall(call) => {
             let args = kept(block, "input").unwrap_or_else(|| "{}".to_owned());
-            Some(format!(r#"{{"functionCall":{{"name":{},"args":{args}}}}}"#, string(&call.name)))
+            // The word that it takes where a call was never signed by it.
+            let signature = r#","thoughtSignature":"skip_thought_signature_validator""#;
+            Some(format!(r#"{{"functionCall":{{"name":{},"args":{args}}}{signature}}}"#, string(&call.name)))
         }
         View::ToolResult(_) | View::Other(_) => None,
     }

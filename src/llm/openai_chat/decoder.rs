@@ -165,5 +165,5 @@ fn count(usage: &Value) -> Usage {
     // Cached tokens are a part of the prompt here.
     let cache_read = number("/prompt_tokens_details/cached_tokens").max(number("/prompt_cache_hit_tokens")).min(prompt);
     let cache_write = number("/prompt_tokens_details/cache_write_tokens").min(prompt - cache_read);
-    Usage { input: prompt - cache_read - cache_write, output: number("/completion_tokens"), cache_read, cache_write }
+    Usage { input: prompt - cache_read - cache_write, output: number("/completion_tokens"), cache_read, cache_write, searches: 0 }
 }

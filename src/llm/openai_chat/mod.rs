@@ -6,10 +6,10 @@ mod calls;
 mod decoder;
 
 use super::{
-    Decoder, Endpoint, ModelCall, ModelError, Provider, Target,
+    Decoder, Endpoint, ModelCall, ModelError, ModelErrorKind, Provider, Target,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, result_bytes, text_bytes},
-    provider::{Turn, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, turns},
     schema,
 };
 use crate::{
@@ -41,6 +41,10 @@ impl Provider for OpenAiChat {
 /// Writes the body, the messages last: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let model = target.capabilities();
+    if let Some(tool) = call.provider_tools.first() {
+        let message = format!("{}: this protocol has no tools that run at the provider, and the agent has `{}`", target.label(), tool.word());
+        return Err(ModelError::new(ModelErrorKind::Rejected, message).hint("take it out of `provider_tools`, or name a model of another protocol"));
+    }
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str("{\"model\":");
     push_string(&mut out, target.model);
@@ -52,13 +56,14 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if let Some(word) = effort(call, &model, target)? {
         push_field(&mut out, "reasoning_effort", &string(word));
     }
-    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+    let (format, declared) = declared(call, &model);
+    if let Some(schema) = format {
         let strict = schema::requires_all(&schema);
         let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "response_format", &format.to_string());
     }
-    if !call.tools.is_empty() {
-        push_field(&mut out, "tools", &tools(call.tools));
+    if !declared.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared));
     }
     push_field(&mut out, "messages", &messages(call.system, &turns(call.messages), model.wants_reasoning_back));
     out.push('}');

@@ -103,13 +103,14 @@ impl Decoder for ResponsesDecoder {
 
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         let Some(stop) = self.stop.clone() else { return Err(self.cut("the stream ended before its terminal event")) };
-        let ResponsesDecoder { label, mut ids, items, usage, .. } = *self;
+        let ResponsesDecoder { label, mut ids, items, mut usage, .. } = *self;
         let cut = |what: &str| ModelError::new(ModelErrorKind::Cut, format!("{label}: {what}"));
         let mut blocks = Vec::new();
         let mut declined = false;
         for item in items.values() {
             let value: Value = serde_json::from_str(item).unwrap_or_default();
             declined |= is_refusal(&value);
+            usage.searches += u64::from(value["type"] == "web_search_call" && value["action"]["type"] == "search");
             blocks.push(block(item, &value, &mut ids).map_err(cut)?);
         }
         let stop = match settle(stop, &blocks) {
@@ -178,5 +179,5 @@ fn count(usage: &Value) -> Usage {
     // Cached tokens are a part of the prompt here.
     let cache_read = number("/input_tokens_details/cached_tokens").min(prompt);
     let cache_write = number("/input_tokens_details/cache_write_tokens").min(prompt - cache_read);
-    Usage { input: prompt - cache_read - cache_write, output: number("/output_tokens"), cache_read, cache_write }
+    Usage { input: prompt - cache_read - cache_write, output: number("/output_tokens"), cache_read, cache_write, searches: 0 }
 }

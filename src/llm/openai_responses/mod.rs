@@ -9,12 +9,12 @@ use super::{
     capability::Thinking,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, kept, result_bytes, text_bytes},
-    provider::{Turn, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, turns},
     schema,
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Role, ToolSpec, View},
+    message::{Block, ProviderTool, Role, ToolSpec, View},
 };
 use decoder::ResponsesDecoder;
 use serde_json::json;
@@ -65,13 +65,14 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if let Some(tokens) = call.max_output_tokens {
         push_field(&mut out, "max_output_tokens", &tokens.clamp(1, model.max_output.max(1)).to_string());
     }
-    if let Some(schema) = call.output_schema.filter(|_| model.takes_schema).and_then(schema::sendable) {
+    let (format, declared) = declared(call, &model);
+    if let Some(schema) = format {
         let strict = schema::requires_all(&schema);
         let format = json!({"format": {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "text", &format.to_string());
     }
-    if !call.tools.is_empty() {
-        push_field(&mut out, "tools", &tools(call.tools));
+    if !declared.is_empty() || !call.provider_tools.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared, call.provider_tools));
     }
     if !call.system.trim().is_empty() {
         push_field(&mut out, "instructions", &string(call.system));
@@ -81,20 +82,21 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     Ok(out)
 }
 
-fn tools(tools: &[ToolSpec]) -> String {
-    let mut out = String::from("[");
-    for (n, tool) in tools.iter().enumerate() {
-        out.push_str(if n == 0 { "" } else { "," });
-        out.push_str(r#"{"type":"function","name":"#);
-        push_string(&mut out, &tool.name);
+fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
+    let at_the_provider = provider_tools.iter().map(|tool| match tool {
+        ProviderTool::CodeExecution => r#"{"type":"code_interpreter","container":{"type":"auto"}}"#.to_owned(),
+        ProviderTool::WebSearch => r#"{"type":"web_search"}"#.to_owned(),
+    });
+    let ours = tools.iter().map(|tool| {
+        let mut out = format!(r#"{{"type":"function","name":{}"#, string(&tool.name));
         push_field(&mut out, "description", &string(&tool.description));
         push_field(&mut out, "parameters", &tool.input_schema.to_string());
         // Strict schemas must require every property, which ours do not.
         push_field(&mut out, "strict", "false");
         out.push('}');
-    }
-    out.push(']');
-    out
+        out
+    });
+    format!("[{}]", at_the_provider.chain(ours).collect::<Vec<_>>().join(","))
 }
 
 fn input(turns: &[Turn<'_>]) -> String {

@@ -137,6 +137,7 @@ fn parts(call: &ModelCall<'_>) -> Vec<(Part, String)> {
     let json = |thing: serde_json::Result<String>| thing.unwrap_or_default();
     let mut parts = vec![(Part::System(String::new()), call.system.to_owned())];
     parts.extend(call.tools.iter().map(|tool| (Part::Tool(String::new()), json(serde_json::to_string(tool)))));
+    parts.extend(call.provider_tools.iter().map(|tool| (Part::Tool(String::new()), tool.word().to_owned())));
     parts.extend(call.output_schema.map(|schema| (Part::Schema(String::new()), schema.to_string())));
     parts.extend(call.messages.iter().map(|message| (Part::Message(String::new()), json(serde_json::to_string(message)))));
     for (part, text) in &mut parts {

@@ -51,6 +51,7 @@ impl Asked {
             max_output_tokens: None,
             system: "system",
             tools: &[],
+            provider_tools: &[],
             output_schema: None,
             messages: &self.messages,
         };

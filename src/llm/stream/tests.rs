@@ -84,6 +84,7 @@ fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Rep
         max_output_tokens: None,
         system: "",
         tools: &[],
+        provider_tools: &[],
         output_schema: None,
         messages: &[],
     };
@@ -186,6 +187,7 @@ fn signs_of_life_alone_are_a_stall() {
                 max_output_tokens: None,
                 system: "",
                 tools: &[],
+                provider_tools: &[],
                 output_schema: None,
                 messages: &[],
             };

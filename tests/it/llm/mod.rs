@@ -13,7 +13,7 @@ use serde_json::Value;
 use spinney::{
     event::{NodeId, StepId},
     llm::{Decoder, Endpoint, Heard, ModelCall, ModelError, Protocol, Target, provider},
-    message::{Message, Reply, ToolResult, ToolSpec},
+    message::{Message, ProviderTool, Reply, ToolResult, ToolSpec},
 };
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ pub(crate) struct Talk {
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) system: String,
     pub(crate) tools: Vec<ToolSpec>,
+    pub(crate) provider_tools: Vec<ProviderTool>,
     pub(crate) schema: Option<Value>,
     pub(crate) messages: Vec<Arc<Message>>,
 }
@@ -38,6 +39,7 @@ impl Talk {
             max_output_tokens: None,
             system: "Be brief.".to_owned(),
             tools: Vec::new(),
+            provider_tools: Vec::new(),
             schema: None,
             messages: vec![Arc::new(Message::user(first))],
         }
@@ -52,6 +54,7 @@ impl Talk {
             max_output_tokens: self.max_output_tokens,
             system: &self.system,
             tools: &self.tools,
+            provider_tools: &self.provider_tools,
             output_schema: self.schema.as_ref(),
             messages: &self.messages,
         }

@@ -53,7 +53,7 @@ impl Drive {
 
     /// Makes the same with a window of so many tokens.
     pub(super) fn with_window(bench: &Bench, workflow: &str, window: Option<u64>) -> Drive {
-        let overrides = mind::overrides(bench).into_iter().map(|alias| (alias.to_owned(), mind::GEMINI.to_owned())).collect();
+        let overrides = mind::overrides(bench).into_iter().filter(|_| workflow == "feature").map(|alias| (alias.to_owned(), mind::GEMINI.to_owned())).collect();
         let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
         let named = project.endpoints();
         let mut endpoints = Endpoints::default();
@@ -65,7 +65,11 @@ impl Drive {
         }
         let clock = Clock::fake(Timestamp(1_796_000_000_000));
         let model = HttpModel::new(Client::new().unwrap(), endpoints.clone(), Limiter::new(clock.clone(), 16), clock);
-        let default = bench.environment().get("OPENAI_API_KEY").map(|_| "openai/any".to_owned());
+        let default = bench
+            .environment()
+            .get("OPENAI_API_KEY")
+            .map(|_| "openai/any".to_owned())
+            .or_else(|| bench.environment().get("GEMINI_API_KEY").map(|_| mind::GEMINI.to_owned()));
         let models = Models::endpoints(Arc::new(model), &endpoints, default, overrides);
         let (plan, _) = project.compile(&project.workflow(workflow).unwrap(), &models).unwrap();
         Drive { project, models, plan: Arc::new(plan) }

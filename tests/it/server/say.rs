@@ -114,7 +114,8 @@ impl Said {
         let (kind, status, reason) = match self.stop() {
             "max_tokens" => ("response.incomplete", "incomplete", json!({"reason": "max_output_tokens"})),
             "refusal" => ("response.incomplete", "incomplete", json!({"reason": "content_filter"})),
-            _ => ("response.completed", "completed", Value::Null),
+            "end_turn" | "tool_use" => ("response.completed", "completed", Value::Null),
+            other => ("response.incomplete", "incomplete", json!({"reason": other})),
         };
         let usage = json!({"input_tokens": self.prompt.unwrap_or(20), "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 5});
         let output: Vec<&Value> = items.iter().map(|(item, _)| item).collect();
@@ -147,7 +148,8 @@ impl Said {
         let finish = match self.stop() {
             "max_tokens" => "MAX_TOKENS",
             "refusal" => "SAFETY",
-            _ => "STOP",
+            "end_turn" | "tool_use" => "STOP",
+            other => other,
         };
         let usage = json!({"promptTokenCount": self.prompt.unwrap_or(20), "cachedContentTokenCount": 8, "candidatesTokenCount": 3, "thoughtsTokenCount": 2});
         out.data(&json!({"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish, "index": 0}], "usageMetadata": usage}));
@@ -175,7 +177,8 @@ impl Said {
             "tool_use" => "tool_calls",
             "max_tokens" => "length",
             "refusal" => "content_filter",
-            _ => "stop",
+            "end_turn" => "stop",
+            other => other,
         };
         out.data(&chunk(json!({}), json!(finish)));
         out.data(&json!({"choices": [], "usage": {"prompt_tokens": self.prompt.unwrap_or(20), "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}}}));

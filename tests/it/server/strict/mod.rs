@@ -76,7 +76,7 @@ fn anthropic(asked: &Asked) -> Vec<String> {
         problems.push(format!("thinking.type {kind} is refused by models that always think"));
     }
     for tool in json["tools"].as_array().into_iter().flatten() {
-        if tool["input_schema"]["type"] != "object" {
+        if tool.get("type").is_none() && tool["input_schema"]["type"] != "object" {
             problems.push("a tool's schema is not of an object".to_owned());
         }
     }

@@ -1,0 +1,199 @@
+//! How replies end, and answers that must fit a schema, over every protocol.
+use super::mind::{Wire, bench, call, done, heard};
+use crate::{
+    fixture::{Bench, outcome},
+    invariants,
+    server::{Answer, Asked, Delivery, Hosted, Said},
+};
+use serde_json::{Value, json};
+use spinney::event::{Event, Record};
+
+const WIRES: [(Wire, &str); 4] = [
+    (Wire::Messages, "anthropic/claude-sonnet-5-5"),
+    (Wire::Responses, "openai/gpt-6-sol"),
+    (Wire::Chat, "openai/any"),
+    (Wire::Gemini, "gemini/gemini-3.7-flash"),
+];
+
+const ONE: &str = "version: 1\nname: one\nagents:\n  reader: { system: \"You read.\" }\nsteps:\n  work: { agent: reader, prompt: \"Do it.\" }\n";
+
+const COUNTED: &str = r#"
+version: 1
+name: one
+agents:
+  reader: { system: "You read." }
+schemas:
+  count: { type: object, properties: { n: { type: integer, minimum: 1 } }, required: [n] }
+steps:
+  work: { agent: reader, prompt: "Count.", output: { schema: count } }
+"#;
+
+fn run(bench: &Bench, model: &str, code: u8) -> Vec<Record> {
+    bench.spinney(&["run", "one", "--model", model]).code(code);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    records
+}
+
+#[test]
+fn every_end_of_a_reply_has_its_own_status_on_every_provider() {
+    let said = |stop: &str, text: &str| Said { stop: Some(stop.to_owned()), ..Said::text(text) };
+    // What is said, again and again; how often it is asked; the status.
+    let ends = [
+        (said("end_turn", "done"), 1, "succeeded"),
+        (said("max_tokens", "half a"), 4, "truncated"),
+        (said("end_turn", ""), 4, "truncated"),
+        (said("refusal", "no"), 1, "refused"),
+        (said("novelty", "what"), 1, "unknown_stop"),
+    ];
+    let on_messages = [(said("stop_sequence", "done"), 1, "succeeded"), (said("model_context_window_exceeded", "half a"), 1, "context_exhausted")];
+    for (wire, model) in WIRES {
+        let own = on_messages.iter().filter(|_| wire == Wire::Messages);
+        for (reply, times, status) in ends.iter().chain(own) {
+            let says = reply.clone();
+            let server = Hosted::start(move |_| (Answer::Say(says.clone()), Delivery::default()));
+            let bench = bench(wire, &server).workflow("one", ONE);
+            let records = run(&bench, model, u8::from(*status != "succeeded"));
+            let outcome = outcome(&records, "work");
+            let found = outcome["failed"]["kind"].as_str().map_or_else(|| outcome.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned);
+            assert_eq!((found.as_str(), server.asked().len()), (*status, *times), "{wire:?} {:?} {outcome}", reply.stop);
+            assert_eq!(server.problems(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_call_that_was_cut_is_answered_and_never_run() {
+    for (wire, model) in WIRES {
+        let server = Hosted::start(|asked| match asked.turn() {
+            0 => (Answer::Say(Said { stop: Some("max_tokens".to_owned()), ..call(asked, "Read", json!({"file_path": "README.md"})) }), Delivery::default()),
+            _ => (Answer::Say(done(&heard(asked).last)), Delivery::default()),
+        });
+        let bench = bench(wire, &server).workflow("one", ONE);
+        let records = run(&bench, model, 0);
+        assert!(!records.iter().any(|record| matches!(record.event, Event::ToolStarted { .. })), "{wire:?}");
+        assert!(outcome(&records, "work")["succeeded"]["output"].as_str().unwrap().contains("was cut at the output limit"), "{wire:?}");
+    }
+}
+
+/// Returns whether a request declares the tool that takes an answer, and whether it has a format for it.
+fn held_by(asked: &Asked) -> (bool, bool) {
+    let body = String::from_utf8_lossy(&asked.body);
+    (body.contains(r#""name":"StructuredOutput""#), ["\"format\":{", "\"response_format\":{", "responseJsonSchema"].iter().any(|word| body.contains(word)))
+}
+
+#[test]
+fn an_answer_is_held_to_its_schema_by_the_providers_format_or_else_by_a_tool() {
+    let without = [(Wire::Chat, "openai/any"), (Wire::Gemini, "gemini/gemini-2.5-pro"), (Wire::Messages, "anthropic/claude-opus-4-1")];
+    let with = WIRES.into_iter().filter(|(wire, _)| *wire != Wire::Chat);
+    for (wire, model, has_format) in with.map(|(wire, model)| (wire, model, true)).chain(without.map(|(wire, model)| (wire, model, false))) {
+        let server = Hosted::start(|asked| {
+            let say = |asked: &Asked, answer: Value| if held_by(asked).0 { call(asked, "StructuredOutput", answer) } else { done(&answer.to_string()) };
+            let said = match (asked.turn(), heard(asked).last.contains("does not fit its schema")) {
+                (0, _) => say(asked, json!({"n": "many"})),
+                (1, true) => say(asked, json!({"n": 0})),
+                (_, true) => say(asked, json!({"n": 7})),
+                (_, false) => done("nobody said what was wrong"),
+            };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(wire, &server).workflow("one", COUNTED);
+        let records = run(&bench, model, 0);
+        assert_eq!(outcome(&records, "work")["succeeded"]["output"], json!({"n": 7}), "{model}");
+        assert_eq!(server.problems(), Vec::<String>::new());
+        assert_eq!(server.asked().iter().map(held_by).collect::<Vec<_>>(), [(!has_format, has_format); 3], "{model}: nothing is asked after the answer");
+    }
+}
+
+#[test]
+fn an_answer_that_never_fits_is_asked_for_three_more_times() {
+    for (wire, model) in WIRES {
+        let server = Hosted::start(|asked| {
+            let said = if held_by(asked).0 { call(asked, "StructuredOutput", json!({"n": 0})) } else { done("{\"n\": 0}") };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(wire, &server).workflow("one", COUNTED);
+        let records = run(&bench, model, 1);
+        assert_eq!(outcome(&records, "work")["failed"]["kind"], "schema", "{model}");
+        assert_eq!(server.asked().len(), 4, "{model}");
+    }
+}
+
+const SEARCHING: &str = r#"
+version: 1
+name: one
+agents:
+  reader: { system: "You search.", provider_tools: [web_search, code_execution], permissions: { RULES } }
+steps:
+  work: { agent: reader, prompt: "Find it." }
+"#;
+
+fn searching(rules: &str) -> String {
+    SEARCHING.replace("RULES", rules)
+}
+
+const SEARCH: &str = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query": "q"}}"#;
+const FOUND: &str = r#"{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https:\/\/example.com","encrypted_content":"RW4\/=="}],"n":1.10}"#;
+
+/// A reply that the provider paused, after a search of its own.
+fn paused() -> Answer {
+    let block = |index: u32, block: &str| {
+        format!(
+            "data: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{block}}}\n\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n"
+        )
+    };
+    let end = r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn"},"usage":{"input_tokens":10,"output_tokens":9,"server_tool_use":{"web_search_requests":1}}}"#;
+    let stream = format!("{}{}data: {end}\n\ndata: {{\"type\":\"message_stop\"}}\n\n", block(0, SEARCH), block(1, FOUND));
+    Answer::Stream(stream.into_bytes())
+}
+
+#[test]
+fn a_provider_tool_is_declared_its_blocks_kept_its_pause_continued_and_its_cost_counted() {
+    let server = Hosted::start(|asked| (if asked.turn() == 0 { paused() } else { Answer::Say(done("It is there.")) }, Delivery::default()));
+    let bench = bench(Wire::Messages, &server).workflow("one", &searching(""));
+    let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
+    assert_eq!(server.problems(), Vec::<String>::new());
+    let bodies: Vec<String> = server.asked().iter().map(|asked| String::from_utf8(asked.body.clone()).unwrap()).collect();
+    assert!(bodies[0].contains(r#""tools":[{"type":"code_execution_20250825","name":"code_execution"},{"type":"web_search_20250305","name":"web_search"},"#));
+    assert!(bodies[1].ends_with(&format!(r#"{{"role":"assistant","content":[{SEARCH},{FOUND}]}}]}}"#)), "as it came, and no word after it: {}", bodies[1]);
+    let costs: Vec<f64> = records.iter().filter_map(|record| if let Event::ModelReplied { reply, .. } = &record.event { reply.usd } else { None }).collect();
+    // 10 tokens in, 9 out, and one search at a cent.
+    assert!((costs[0] - 0.010_11).abs() < 1e-9, "{costs:?}");
+}
+
+#[test]
+fn a_provider_tool_that_a_rule_is_about_is_not_declared() {
+    let declared = |rules: &str| {
+        let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));
+        let bench = bench(Wire::Messages, &server).workflow("one", &searching(rules));
+        run(&bench, "anthropic/claude-sonnet-5-5", 0);
+        let body = String::from_utf8(server.asked()[0].body.clone()).unwrap();
+        ["web_search", "code_execution"].map(|tool| body.contains(&format!(r#""name":"{tool}""#)))
+    };
+    assert_eq!(declared(""), [true, true]);
+    assert_eq!(declared("deny: [WebSearch]"), [false, true]);
+    assert_eq!(declared("ask: [web_search], deny: [code_execution]"), [false, false]);
+    assert_eq!(declared("deny: [\"Web*\"]"), [false, true]);
+    let bench = Bench::new().workflow("one", &searching("deny: [WebSearch]"));
+    let said = bench.spinney(&["validate", "one"]).code(0);
+    assert!((said.out + &said.err).contains("runs at the provider"), "it is said beforehand");
+}
+
+#[test]
+fn provider_tools_are_declared_in_each_protocols_words_or_refused() {
+    for (wire, model, words) in [
+        (Wire::Responses, "openai/gpt-6-sol", r#""tools":[{"type":"code_interpreter","container":{"type":"auto"}},{"type":"web_search"},"#),
+        (Wire::Gemini, "gemini/gemini-3.7-flash", r#""tools":[{"codeExecution":{}},{"googleSearch":{}},{"functionDeclarations":"#),
+    ] {
+        let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));
+        let bench = bench(wire, &server).workflow("one", &searching(""));
+        run(&bench, model, 0);
+        let asked = server.asked();
+        assert!(String::from_utf8_lossy(&asked[0].body).contains(words), "{}", asked[0].json);
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+    let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));
+    let bench = bench(Wire::Chat, &server).workflow("one", &searching(""));
+    let said = bench.spinney(&["run", "one", "--model", "openai/any"]).code(1);
+    assert!(said.out.contains("no tools that run at the provider") && server.asked().is_empty(), "{}", said.out);
+}
