@@ -215,6 +215,19 @@ mod tests {
     }
 
     #[test]
+    fn a_letter_is_written_without_the_values_of_secrets() {
+        let dir = tempfile::tempdir().unwrap();
+        let secrets = Secrets::new([("TOKEN".to_owned(), "s3cr3t-value".to_owned())].into()).unwrap();
+        let inbox = Inbox::of(dir.path()).without(&secrets);
+        let says = Says::Answer { call: "c".to_owned(), allowed: true, note: Some("it is s3cr3t-value".to_owned()) };
+        for says in [says, Says::Word("use s3cr3t-value".to_owned())] {
+            let name = inbox.post(&Letter { says, ..answer("ann") }).unwrap();
+            let written = fs::read_to_string(inbox.path(&name, LETTER)).unwrap();
+            assert!(written.contains("***TOKEN***") && !written.contains("s3cr3t"), "{written}");
+        }
+    }
+
+    #[test]
     fn what_is_no_letter_is_none_and_words_keep_their_order() {
         let dir = tempfile::tempdir().unwrap();
         let inbox = Inbox::of(dir.path());
