@@ -109,3 +109,34 @@ fn a_damaged_entry_is_a_miss_and_a_failure_is_never_kept() {
         assert_eq!(hits(&records), Vec::<String>::new());
     }
 }
+
+/// An agent whose skill a template chooses, and that may start another.
+const CHOOSES: &str = r#"
+version: 1
+name: chooses
+inputs: { lens: { type: string, default: tests } }
+agents:
+  lead: { system: "You lead.", tools: [Read, Agent] }
+  helper: { system: "You help." }
+steps:
+  work: { agent: lead, prompt: "Look.", skills: ["look-{{ inputs.lens }}"], cache: { key: [fixed] } }
+outputs: { said: "{{ steps.work.output }}" }
+"#;
+
+#[test]
+fn a_result_hangs_on_the_skills_that_were_chosen_and_on_the_agents_that_may_be_started() {
+    let skill = |words: &str| format!("---\nname: look-tests\ndescription: looks at tests\n---\n{words}\n");
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("begin").workflow("chooses", CHOOSES);
+    let bench = bench.file(".spinney/skills/look-tests/SKILL.md", &skill("First."));
+    let script = "conversations: [{ agent: lead, turns: [{ say: seen }] }]";
+    let run = |bench: &Bench| {
+        let (said, records) = bench.run("chooses", script, &[]);
+        said.code(0);
+        hits(&records).len()
+    };
+    assert_eq!((run(&bench), run(&bench)), (0, 1));
+    let bench = bench.file(".spinney/skills/look-tests/SKILL.md", &skill("Second."));
+    assert_eq!((run(&bench), run(&bench)), (0, 1), "another skill under the name that the template gave");
+    let bench = bench.workflow("chooses", &CHOOSES.replace("You help.", "You help a lot."));
+    assert_eq!((run(&bench), run(&bench)), (0, 1), "another sub-agent");
+}

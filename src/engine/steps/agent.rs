@@ -3,13 +3,15 @@ use super::{
     Task, Workplace, artefact,
     command::Checked,
     place::{self, Author},
+    rendered,
     session::{self, Opening, lend_submit, workspace},
 };
 use crate::{
     agent::{self, Agent, Trouble},
     event::{Brief, Event, Failure, FailureKind, Success, Why},
     message::Message,
-    plan::{self, AgentSpec, PlannedStep},
+    plan::{self, AgentSpec, Plan, PlannedStep},
+    prompts,
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -18,7 +20,7 @@ use std::{collections::BTreeSet, sync::Arc};
 const MISFITS_MAX: u32 = 3;
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
-    let spec = with_choices(task, spec)?;
+    let spec = chosen(&task.plan, &task.scope, spec)?;
     let place = place::make(task, step).await?;
     let brief = brief(task, step, &spec, prompt, &place).await?;
     let spent = task.state.conversation.spent();
@@ -90,16 +92,15 @@ async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Che
     Ok(checked)
 }
 
-/// Renders the model and the skills that a step chose by templates.
-fn with_choices(task: &Task, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Trouble> {
+/// Returns an agent with the models and skills that its step chose by templates.
+pub(super) fn chosen(plan: &Plan, scope: &prompts::Scope, agent: &Arc<AgentSpec>) -> Result<Arc<AgentSpec>, Failure> {
     if !agent.model.choices.iter().chain(&agent.skills).any(|name| name.contains("{{")) {
         return Ok(agent.clone());
     }
     let mut own = (**agent).clone();
-    let choices = own.model.choices.iter().map(|choice| task.render("model", choice)).collect::<Result<Vec<_>, _>>()?;
-    let aliases = &task.plan.models;
-    own.model.choices = choices.into_iter().flat_map(|name| aliases.get(&name).map_or(vec![name], |alias| alias.choices.clone())).collect();
-    let skills = own.skills.iter().map(|skill| task.render("skills", skill)).collect::<Result<BTreeSet<_>, _>>()?;
+    let choices = own.model.choices.iter().map(|choice| rendered(scope, "model", choice)).collect::<Result<Vec<_>, _>>()?;
+    own.model.choices = choices.into_iter().flat_map(|name| plan.models.get(&name).map_or(vec![name], |alias| alias.choices.clone())).collect();
+    let skills = own.skills.iter().map(|skill| rendered(scope, "skills", skill)).collect::<Result<BTreeSet<_>, _>>()?;
     own.skills = skills.into_iter().collect();
     Ok(Arc::new(own))
 }

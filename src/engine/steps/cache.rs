@@ -1,19 +1,24 @@
 //! Results of earlier runs that stand for work which would be the same again.
 //!
-//! A result is found by the hash of all that makes it: what is asked and of whom, under which rules, with which skills and
-//! hooks, under which checks, and the content of the files that the step names as its inputs. The work of a writer is its
+//! A result is found by the hash of all that makes it: what is asked and of whom, under which rules, with which skills,
+//! hooks and sub-agents, under which checks, and the content of the files that the step names as its inputs. The work of a writer is its
 //! recorded change, and is taken over only where every path that it touched still has the content it had; otherwise the
 //! work is done anew. Failures are never kept, and neither is a result that the value of a secret is part of.
 //!
 //! The store is `cache/` in the state folder, one file an entry, written in one piece under its key and checked by its own
 //! hash when it is read: an entry that is not whole is passed over with a warning. A ref keeps the commit of a change. When
 //! a run begins, the entries used last are kept, up to [`ENTRIES_MAX`].
-use super::{Task, place, rendered, services::system};
+use super::{
+    Task,
+    agent::chosen,
+    place, rendered,
+    session::{may_delegate, system},
+};
 use crate::{
     agent::{Trouble, blocking},
     event::{BlobId, CommitId, Event, Failure, FailureKind, RunId, Success},
     git::{Captured, Change, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
-    plan::{AgentSpec, PlannedStep, Work},
+    plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts,
     secrets::Secrets,
     skills::Shelf,
@@ -32,7 +37,7 @@ use std::{
 };
 
 /// The form of an entry; part of every key, so that one of another form is never found.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 /// Entries that outlive the beginning of a run.
 const ENTRIES_MAX: usize = 4096;
 /// A result that is larger as JSON is not kept.
@@ -201,7 +206,14 @@ async fn key(task: &Task, step: &PlannedStep) -> Result<Option<Key>, Trouble> {
         }
         None => Vec::new(),
     };
-    let makings = Makings { scope: &task.scope, shelf: &services.shelf, secrets: &services.secrets, pins: &task.run.pins, script: task.run.script.as_ref() };
+    let makings = Makings {
+        plan: &task.plan,
+        scope: &task.scope,
+        shelf: &services.shelf,
+        secrets: &services.secrets,
+        pins: &task.run.pins,
+        script: task.run.script.as_ref(),
+    };
     let agent = match &step.work {
         Work::Agent { agent, .. } => Some(task.agent(step, agent)),
         _ => None,
@@ -222,6 +234,7 @@ fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Vec<String>, Fail
 /// What a key is made from besides the step and its files.
 #[derive(Clone, Copy)]
 pub(crate) struct Makings<'a> {
+    pub(crate) plan: &'a Plan,
     pub(crate) scope: &'a prompts::Scope,
     pub(crate) shelf: &'a Shelf,
     pub(crate) secrets: &'a Secrets,
@@ -235,7 +248,13 @@ impl Makings<'_> {
         let all = |texts: &[Spanned<String>]| texts.iter().map(|text| render("cache", &text.value)).collect::<Result<Vec<_>, _>>();
         let parts = all(step.cache.as_ref().map(|cache| cache.key.as_slice()).unwrap_or_default())?;
         let work = match (&step.work, agent) {
-            (Work::Agent { prompt, .. }, Some(agent)) => self.asked(step, agent, &render("prompt", &prompt.value)?)?,
+            (Work::Agent { prompt, .. }, Some(agent)) => {
+                let agent = chosen(self.plan, self.scope, agent)?;
+                let system = system(self.shelf, self.plan, &agent, step.output_schema.as_deref());
+                let others = self.plan.agents.values().filter(|_| may_delegate(&agent));
+                let others: Vec<Value> = others.map(|other| self.agent(other, &other.system)).collect();
+                json!({"prompt": render("prompt", &prompt.value)?, "agent": self.agent(&agent, &system), "may_start": others, "script": self.script})
+            }
             (Work::Run { command }, _) => json!({"run": render("run", &command.value)?}),
             _ => Value::Null,
         };
@@ -251,21 +270,19 @@ impl Makings<'_> {
         Ok(BlobId::of(made_of.to_string().as_bytes()).0)
     }
 
-    /// What is asked, and of whom.
-    fn asked(&self, step: &PlannedStep, agent: &AgentSpec, prompt: &str) -> Result<Value, Failure> {
-        let models = agent.model.choices.iter().map(|choice| rendered(self.scope, "model", choice)).collect::<Result<Vec<_>, _>>()?;
+    /// What an agent is.
+    fn agent(&self, agent: &AgentSpec, system: &str) -> Value {
         let named = |kind: &str, names: &[String]| {
             let pins = names.iter().map(|name| format!("{kind}:{name}"));
             pins.map(|name| self.pins.get(&name).cloned().unwrap_or(name)).collect::<Vec<_>>()
         };
         let skills: Vec<&str> = agent.skills.iter().filter_map(|name| Some(self.shelf.get(name)?.body.as_str())).collect();
-        Ok(json!({
-            "prompt": prompt, "models": models, "effort": agent.model.effort, "system": system(self.shelf, agent, step.output_schema.as_deref()),
-            "tools": agent.tools, "provider_tools": agent.provider_tools, "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
+        json!({
+            "models": agent.model.choices, "effort": agent.model.effort, "system": system, "tools": agent.tools, "provider_tools": agent.provider_tools,
+            "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
             "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
-            // What a script said is never taken for the word of a model, nor of another script.
-            "script": self.script, "cwd": agent.cwd.as_ref().map(|text| &text.value),
-        }))
+            "cwd": agent.cwd.as_ref().map(|text| &text.value),
+        })
     }
 }
 

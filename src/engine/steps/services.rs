@@ -220,14 +220,9 @@ impl Services {
             }
         }
     }
-
-    /// Makes an agent's system text: the same bytes for every item of a step.
-    pub(crate) fn system(&self, agent: &AgentSpec, schema: Option<&Value>) -> String {
-        system(&self.shelf, agent, schema)
-    }
 }
 
-/// Makes the system text of an agent that may open the skills of a shelf.
+/// Makes the system text of an agent that may open the skills of a shelf: the same bytes for every item of a step.
 pub(super) fn system(shelf: &Shelf, agent: &AgentSpec, schema: Option<&Value>) -> String {
     let mut text = agent.system.trim_end().to_owned();
     text.push_str("\n\n# How you work here\nYou are one agent of a larger workflow, and you work alone: nobody answers questions. Do the task you are given, then end your turn with a short report of what you did and what you found.\n");

@@ -3,7 +3,7 @@
 //! A sub-agent is a helper session of the same node. It works in a worktree of its own, made of the files of the agent that
 //! asked for it as they are at that moment, through the same gate: the hooks of that agent come before its own, and what
 //! is denied to that agent is denied to it. What it changed the engine commits, and joins with the files of whoever asked.
-use super::{Services, Task, Whose, Workplace, cut, place};
+use super::{Services, Task, Whose, Workplace, cut, place, services};
 use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Purse, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
@@ -13,6 +13,7 @@ use crate::{
     journal::{Ending, Next, NodeState, Recorder, Spent},
     message::{Message, SUBMIT},
     plan::{AgentSpec, Plan},
+    skills::Shelf,
     source::nearest,
     tools::{Submit, ToolOutput, agent::NAME},
     workflow::Access,
@@ -105,8 +106,8 @@ impl Sessions {
 }
 
 /// Makes an agent's system text, with the agents it may start.
-pub(crate) fn system(services: &Services, plan: &Plan, agent: &AgentSpec, schema: Option<&Value>) -> String {
-    let mut text = services.system(agent, schema);
+pub(super) fn system(shelf: &Shelf, plan: &Plan, agent: &AgentSpec, schema: Option<&Value>) -> String {
+    let mut text = services::system(shelf, agent, schema);
     if may_delegate(agent) {
         text.push_str("\n\n# Sub-agents\nThe `Agent` tool hands a task to one of these:\n");
         for (name, other) in plan.agents.iter() {
@@ -126,7 +127,7 @@ pub(crate) fn brief(services: &Services, plan: &Plan, agent: &AgentSpec, (messag
     Brief {
         agent: agent.name.clone(),
         models: agent.model.choices.clone(),
-        system: system(services, plan, agent, schema),
+        system: system(&services.shelf, plan, agent, schema),
         tools: services.toolbox.specs(&agent.tools),
         provider_tools: declared.copied().collect(),
         output_schema: schema.cloned(),
@@ -144,7 +145,7 @@ pub(super) fn lend_submit(brief: &Brief, equipment: &mut Equipment, session: &mu
     }
 }
 
-fn may_delegate(agent: &AgentSpec) -> bool {
+pub(super) fn may_delegate(agent: &AgentSpec) -> bool {
     agent.max_depth > 0 && agent.tools.iter().any(|tool| tool == NAME)
 }
 
