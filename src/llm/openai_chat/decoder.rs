@@ -6,12 +6,14 @@ use super::{
     super::{
         Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
         fault::Told,
+        neutral,
         provider::{Ids, settle},
         surrogate::repair,
     },
+    DETAILS,
     calls::{Calls, Fragment},
 };
-use crate::message::{Block, Raw, Reply, StopReason, Usage};
+use crate::message::{Block, Reply, StopReason, Usage};
 use serde_json::{Value, json};
 
 /// The decoder of one stream.
@@ -20,6 +22,7 @@ pub(super) struct ChatDecoder {
     ids: Ids,
     text: String,
     thinking: String,
+    details: Vec<Value>,
     refusal: String,
     calls: Calls,
     finish: Option<String>,
@@ -34,6 +37,7 @@ impl ChatDecoder {
             ids: Ids::of(call.messages),
             text: String::new(),
             thinking: String::new(),
+            details: Vec::new(),
             refusal: String::new(),
             calls: Calls::default(),
             finish: None,
@@ -53,6 +57,8 @@ impl ChatDecoder {
         self.text.push_str(said("content"));
         self.thinking.push_str(thought);
         self.refusal.push_str(said("refusal"));
+        let details = delta.get("reasoning_details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        details.iter().filter(|detail| detail.is_object()).for_each(|detail| join(&mut self.details, detail));
         if let Some(fragments) = delta.get("tool_calls").and_then(Value::as_array) {
             let fragments = fragments.iter().map(fragment).collect();
             self.calls.take(fragments).map_err(|what| self.cut(what))?;
@@ -118,15 +124,18 @@ impl Decoder for ChatDecoder {
         if self.finish.is_none() && !self.done {
             return Err(self.cut("the stream ended before its terminal event"));
         }
-        let is_silent = self.text.is_empty() && self.thinking.is_empty() && self.refusal.is_empty() && self.calls.is_empty();
+        let is_silent = self.text.is_empty() && self.thinking.is_empty() && self.details.is_empty() && self.refusal.is_empty() && self.calls.is_empty();
         if self.finish.is_none() && (is_silent || !self.calls.are_complete()) {
             return Err(self.cut("the stream ended without a finish reason and with something missing"));
         }
         let stop = self.stop();
         let mut this = *self;
         let mut blocks = Vec::new();
-        if !this.thinking.trim().is_empty() {
-            blocks.push(Block::from_raw(Raw::of(&json!({"type": "thinking", "thinking": this.thinking}))));
+        let details = Value::from(std::mem::take(&mut this.details)).to_string();
+        if details != "[]" {
+            blocks.push(neutral::thinking(&this.thinking, Some((DETAILS, &details))));
+        } else if !this.thinking.trim().is_empty() {
+            blocks.push(neutral::thinking(&this.thinking, None));
         }
         let text = if matches!(stop, StopReason::Refusal { .. }) && this.text.trim().is_empty() { &this.refusal } else { &this.text };
         if !text.trim().is_empty() {
@@ -136,6 +145,23 @@ impl Decoder for ChatDecoder {
         blocks.extend(calls);
         let stop = settle(stop, &blocks);
         Ok(Reply { model: this.label, blocks, stop, usage: this.usage, usd: None })
+    }
+}
+
+/// Takes a piece of reasoning in the form of OpenRouter's: one of the same kind and index goes on with the last.
+fn join(details: &mut Vec<Value>, piece: &Value) {
+    match details.last_mut() {
+        Some(last) if last["type"] == piece["type"] && last["index"] == piece["index"] => {
+            for (key, value) in piece.as_object().into_iter().flatten() {
+                let joined = match (last.get(key).and_then(Value::as_str), value.as_str()) {
+                    (Some(before), Some(after)) if matches!(key.as_str(), "text" | "summary" | "data") => Value::from(format!("{before}{after}")),
+                    (Some(_), None) => continue,
+                    _ => value.clone(),
+                };
+                last[key] = joined;
+            }
+        }
+        _ => details.push(piece.clone()),
     }
 }
 

@@ -8,7 +8,7 @@ mod decoder;
 use super::{
     Decoder, Endpoint, ModelCall, ModelError, ModelErrorKind, Provider, Target,
     fields::{Fields, push_field, push_string, string},
-    neutral::{joined_text, result_bytes, text_bytes},
+    neutral::{joined_text, kept, result_bytes, text_bytes},
     provider::{Turn, declared, effort, headers, turns},
     schema,
 };
@@ -18,6 +18,9 @@ use crate::{
 };
 use decoder::ChatDecoder;
 use serde_json::json;
+
+/// The field of thinking, and of a message, that holds reasoning as OpenRouter gives it and wants it back.
+const DETAILS: &str = "reasoning_details";
 
 /// The wire format.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +124,9 @@ fn assistant(turn: &Turn<'_>, reasoning_back: bool) -> String {
     let text = joined_text(&turn.blocks);
     let content = text.unwrap_or_else(|| if calls.is_empty() { "\"\"".to_owned() } else { "null".to_owned() });
     let mut out = format!(r#"{{"role":"assistant","content":{content}"#);
+    if let Some(details) = turn.blocks.iter().find_map(|block| kept(block, DETAILS)) {
+        push_field(&mut out, DETAILS, &details);
+    }
     if !calls.is_empty() {
         let thought = turn.blocks.iter().find(|block| matches!(block.view(), View::Thinking(_))).and_then(|block| text_bytes(block, "thinking"));
         if let Some(thought) = thought.filter(|_| reasoning_back) {

@@ -5,6 +5,7 @@ mod chat;
 mod gemini;
 mod http;
 mod prefix;
+mod quirks;
 mod requests;
 mod responses;
 mod shared;
