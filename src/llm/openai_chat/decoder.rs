@@ -148,7 +148,7 @@ impl Decoder for ChatDecoder {
     }
 }
 
-/// Takes a piece of reasoning in the form of OpenRouter's: one of the same kind and index goes on with the last.
+/// Takes a piece of reasoning in the form of `OpenRouter`: one of the same kind and index goes on with the last.
 fn join(details: &mut Vec<Value>, piece: &Value) {
     match details.last_mut() {
         Some(last) if last["type"] == piece["type"] && last["index"] == piece["index"] => {

@@ -19,7 +19,7 @@ use crate::{
 use decoder::ChatDecoder;
 use serde_json::json;
 
-/// The field of thinking, and of a message, that holds reasoning as OpenRouter gives it and wants it back.
+/// The field of thinking, and of a message, that holds reasoning as `OpenRouter` gives it and wants it back.
 const DETAILS: &str = "reasoning_details";
 
 /// The wire format.
