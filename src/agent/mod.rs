@@ -10,6 +10,7 @@ mod gate;
 mod guard;
 mod lanes;
 mod shown;
+mod unanswered;
 
 use crate::{
     clock::{Clock, Pulse},
@@ -17,7 +18,7 @@ use crate::{
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
     journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder},
-    llm::{Class, Model, ModelCall, ModelError, ModelErrorKind, Sink},
+    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink},
     message::{Message, Reply},
     plan::AgentSpec,
     sandbox::Sandbox,
@@ -114,7 +115,7 @@ pub trait Words: Send + Sync {
 pub enum Trouble {
     /// It failed.
     Failed(Failure),
-    /// It waits for a person.
+    /// It waits for a person, or for a model that cannot be had now.
     Parked,
     /// The process is to end, or the run is over; nothing is recorded and resume goes on from here.
     Interrupted,
@@ -166,6 +167,8 @@ pub struct Agent<'a> {
     prefix: Prefix,
     began: Duration,
     span: Span,
+    /// Whether the conversation was shortened since the last reply because the provider would not take it.
+    is_repaired: bool,
 }
 
 impl<'a> Agent<'a> {
@@ -173,7 +176,7 @@ impl<'a> Agent<'a> {
     pub fn new(equipment: &'a Equipment, session: Session, talk: Conversation) -> Agent<'a> {
         let began = equipment.clock.elapsed();
         let span = trace::agent(&session.spec.name, &session.node);
-        Agent { equipment, session, talk, prefix: Prefix::default(), began, span }
+        Agent { equipment, session, talk, prefix: Prefix::default(), began, span, is_repaired: false }
     }
 
     /// Runs until the model ends its turn; `brief` is said where nothing was said yet. Returns the last text.
@@ -272,17 +275,23 @@ impl<'a> Agent<'a> {
         self.equipment.purse.reserve(estimate)?;
         let asked = self.request(&brief).await;
         self.equipment.purse.settle(estimate, asked.as_ref().ok());
-        let reply = self.unique_ids(asked.map_err(|error| self.no_reply(error))?);
-        self.record(Event::ModelReplied { node: self.session.node.clone(), reply, prefix }).await
+        match asked {
+            Ok(reply) => {
+                self.is_repaired = false;
+                let reply = self.unique_ids(reply);
+                self.record(Event::ModelReplied { node: self.session.node.clone(), reply, prefix }).await
+            }
+            Err(error) => self.no_reply(error).await,
+        }
     }
 
     async fn request(&self, brief: &Brief) -> Result<Reply, ModelError> {
-        let pinned = self.talk.model().map(|model| vec![model.to_owned()]);
+        let model = [self.choice(brief).to_owned()];
         let spec = &self.session.spec;
         let call = ModelCall {
             node: &self.session.node,
             agent: &spec.name,
-            models: pinned.as_deref().unwrap_or(&brief.models),
+            models: &model,
             effort: spec.model.effort.as_deref(),
             max_output_tokens: spec.model.max_output_tokens,
             system: &brief.system,
@@ -319,16 +328,9 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn no_reply(&self, error: ModelError) -> Trouble {
-        if self.session.tools.cancel.is_cancelled() {
-            return Trouble::Interrupted;
-        }
-        let kind = match error.kind {
-            ModelErrorKind::TooLong => FailureKind::ContextExhausted,
-            kind if kind.class() == Class::Wait => FailureKind::Unavailable,
-            _ => FailureKind::Model,
-        };
-        Trouble::Failed(Failure { hint: error.hint, ..Failure::new(kind, error.message) })
+    /// Returns the model to ask: the one that has answered, or the first of the list that has not failed to.
+    fn choice<'b>(&'b self, brief: &'b Brief) -> &'b str {
+        self.talk.model().or(brief.models.get(self.talk.fallen().len()).map(String::as_str)).unwrap_or_default()
     }
 
     /// Gives calls whose id is empty or was used before an id of their own, the same on every resume.
@@ -338,8 +340,7 @@ impl<'a> Agent<'a> {
 
     /// Shortens the conversation where the next request would come near the window.
     async fn make_room(&mut self, brief: &Brief) -> Result<(), Trouble> {
-        let model = self.talk.model().or(brief.models.first().map(String::as_str)).unwrap_or_default();
-        let window = self.equipment.model.window(model);
+        let window = self.equipment.model.window(self.choice(brief));
         let fits = window.saturating_sub(u64::from(self.session.spec.model.max_output_tokens.unwrap_or(16_000)).min(window / 3));
         if self.talk.estimated_prompt() * 100 < fits * compact::TRIGGER_PERCENT {
             return Ok(());
@@ -398,9 +399,8 @@ impl<'a> Agent<'a> {
             Ending::WindowFull => Err(Failure::new(FailureKind::ContextExhausted, "the context window is full and stays so").into()),
             Ending::Refused { category } => {
                 let category = if category.is_empty() { String::new() } else { format!(" ({category})") };
-                Err(Failure::new(FailureKind::Refused, format!("the model declined{category}"))
-                    .hint("reword the task, or name a fallback in `models.use`")
-                    .into())
+                let failure = Failure::new(FailureKind::Refused, format!("the model declined{category}"));
+                self.go_without(failure.hint("reword the task, or name a fallback in `models.use`")).await.map(|()| None)
             }
             Ending::Unknown { word } => Err(Failure::new(FailureKind::UnknownStop, format!("the model stopped for an unknown reason, `{word}`")).into()),
         }

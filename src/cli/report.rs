@@ -60,6 +60,8 @@ pub(super) struct Node {
     pub(super) is_agent: bool,
     pub(super) selected: Vec<SelectProgress>,
     pub(super) retry: Option<Failure>,
+    /// Why it waits for its model, until the run is resumed.
+    pub(super) parked: Option<Failure>,
     pub(super) outcome: Option<Outcome>,
 }
 
@@ -73,7 +75,7 @@ pub(super) enum Standing {
     Skipped,
     /// A living process has it, where it says who it is by this id.
     Running(Option<u32>),
-    /// It waits for a person.
+    /// It waits for a person, or for a model.
     Parked,
     /// What it waited for has been answered, and nobody has taken that up.
     Answered,
@@ -142,7 +144,7 @@ impl Report {
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
             (None, Some(LeaseError::Held { pid, .. })) => Standing::Running(Some(*pid)),
             (None, Some(LeaseError::HeldByUnknown { .. } | LeaseError::Io { .. })) => Standing::Running(None),
-            (None, None) if !self.questions().is_empty() => Standing::Parked,
+            (None, None) if !self.questions().is_empty() || self.nodes.values().any(|node| node.parked.is_some()) => Standing::Parked,
             (None, None) if self.nodes.values().any(Node::is_asking) => Standing::Answered,
             (None, None) => Standing::Interrupted,
         }
@@ -230,7 +232,10 @@ impl Report {
         }
         match &record.event {
             Event::RunStarted(started) => self.started = Some(started.clone()),
-            Event::RunResumed { .. } => self.resumed += 1,
+            Event::RunResumed { .. } => {
+                self.resumed += 1;
+                self.nodes.values_mut().for_each(|node| node.parked = None);
+            }
             Event::ItemsAdded { step, items, .. } => {
                 for item in items {
                     self.touch(&step.with_item(&item.key), record);
@@ -313,7 +318,11 @@ impl Node {
             Event::WorkspaceMade { base, isolation, path, .. } => {
                 self.workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
             }
-            Event::ModelReplied { reply, .. } => self.spent += spent_by(reply),
+            Event::ModelReplied { reply, .. } => {
+                self.spent += spent_by(reply);
+                self.parked = None;
+            }
+            Event::Parked { failure, .. } => self.parked = Some(failure.clone()),
             Event::ToolFinished { .. } => {
                 self.spent.calls += 1;
                 self.asks.apply(&record.event);
@@ -326,11 +335,11 @@ impl Node {
             Event::SelectAdvanced { progress, .. } => self.selected.push(progress.clone()),
             Event::RetryScheduled { failure, .. } => {
                 self.retry = Some(failure.clone());
-                self.outcome = None;
+                (self.outcome, self.parked) = (None, None);
             }
             Event::StepFinished { outcome, .. } => {
                 self.outcome = Some(outcome.clone());
-                self.retry = None;
+                (self.retry, self.parked) = (None, None);
             }
             // The rest says nothing that is kept of a node.
             _ => {}

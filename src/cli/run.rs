@@ -399,8 +399,14 @@ fn end(ended: &Ended, run: &RunId, dir: &RunDir, plan: &Arc<Plan>, color: bool) 
             let asked = |(node, question): &(NodeId, String)| format!("  {}: {}\n", plain(&node.to_string()), line(question, 300));
             let asked: String = questions.iter().map(asked).collect();
             let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
-            let how = super::show::how_to_answer(&Report::of(&records), &run.0);
-            format!("\nRun {run} waits for a person:\n{asked}{how}`spinney show {run}` shows what is asked about; `spinney resume {run}` asks at a terminal.\n")
+            let report = Report::of(&records);
+            let how = super::show::how_to_answer(&report, &run.0);
+            let (what, more) = if report.questions().is_empty() {
+                ("is parked, and nothing is lost: its model cannot be had now", String::new())
+            } else {
+                ("waits for a person", format!("`spinney show {run}` shows what is asked about; `spinney resume {run}` asks at a terminal.\n"))
+            };
+            format!("\nRun {run} {what}:\n{asked}{how}{more}")
         }
         Ended::Interrupted => format!("\nRun {run} was interrupted. Nothing is lost: `spinney resume {run}` goes on.\n"),
     })

@@ -78,6 +78,8 @@ impl Screen {
                 of(node, format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain)
             }
             Event::Told { node, text, by, .. } => of(node, format!("told by {by}: {}", line(text, 110)), Tone::Plain),
+            Event::FellBack { node, to, failure, .. } => of(node, format!("asks {} instead: {}", plain(to), line(&failure.message, 110)), Tone::Warn),
+            Event::Parked { node, failure } => of(node, format!("waits for its model: {}", line(&failure.message, 200)), Tone::Warn),
             Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
             Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", reasons.join(", ").replace('_', " ")), Tone::Dim),
             Event::OrchestratorRested { node, text, failure } => match failure {

@@ -178,6 +178,7 @@ fn state(report: &Report, id: &NodeId, node: &Node) -> (&'static str, Tone) {
         Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
         None if node.questions().any(|question| report.answered_by(id, question).is_none()) => ("asks", Tone::Warn),
         None if node.questions().next().is_some() => ("answered", Tone::Warn),
+        None if node.parked.is_some() => ("parked", Tone::Warn),
         None if node.retry.is_some() => ("waits to retry", Tone::Warn),
         None if [ON_FAILURE, FINALLY].contains(&id.step.0.as_str()) => ("begun", Tone::Warn),
         None if id.helper.is_some() || node.began.is_none() || node.attempts == 0 => ("", Tone::Plain),
@@ -210,6 +211,9 @@ fn reasons(report: &Report, color: bool) -> String {
                         let _ = write!(text, "\n{}", indent(block(shown).trim_end(), 4));
                     }
                 }
+                if let Some(failure) = &node.parked {
+                    let _ = write!(text, "\n{name} waits for its model\n{}", indent(&ending(&failure_text(failure)), 2));
+                }
                 if let Some(failure) = &node.retry {
                     let _ = write!(text, "\n{name} will be tried again, since it failed\n{}", indent(&ending(&failure_text(failure)), 2));
                 }
@@ -219,13 +223,17 @@ fn reasons(report: &Report, color: bool) -> String {
     text
 }
 
-/// Says by which command each question of a run is answered; empty where nothing waits for a person.
+/// Says by which command each question of a run is answered, and how one goes on that waits for a model; empty where nothing
+/// waits.
 pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
     let open = report.questions();
-    if open.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    if report.nodes().iter().any(|(_, node)| node.parked.is_some()) {
+        let _ = write!(text, "\nGo on once the model can be had again with\n  spinney resume {run}\n");
     }
-    let mut text = "\nAnswer with\n".to_owned();
+    if !open.is_empty() {
+        text.push_str("\nAnswer with\n");
+    }
     for (id, question) in &open {
         let of = if open.len() == 1 { String::new() } else { format!(" {}", shell_words::quote(&plain(&id.to_string()))) };
         let _ = if question.form.open {

@@ -101,7 +101,7 @@ pub struct Live {
     pub nodes: BTreeSet<NodeId>,
     /// Nodes whose frame is being joined.
     pub turning: BTreeSet<NodeId>,
-    /// Nodes that wait for a person in this process.
+    /// Nodes that wait for a person in this process, or for the next one to have a model.
     pub parked: BTreeSet<NodeId>,
     /// Nodes that are being stopped, with all that is inside them.
     pub halted: BTreeSet<NodeId>,
@@ -180,13 +180,13 @@ type Waiting<'a> = dyn Fn(Option<&NodeId>) -> Box<dyn Iterator<Item = &'a NodeId
 fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: usize, commands: &mut Vec<Command>) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
-    let held = state.is_held();
+    let held = state.is_held() || !state.parked().is_empty();
     let stops = plan.on_exceed != OnExceed::Finish;
     let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut rest = waiting(None);
     while let Some(node) = rest.next() {
         let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
-        // While a person is asked whether more may be spent, what would spend it does not begin.
+        // While a person is asked whether more may be spent, or a model cannot be had, what would ask for one does not begin.
         if held && is_agent() {
             continue;
         }

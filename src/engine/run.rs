@@ -35,7 +35,7 @@ const BATCH: usize = 256;
 pub enum Ended {
     /// The run is over.
     Finished(Outcome),
-    /// Nothing can go on until a person answers: node and question of each.
+    /// Nothing can go on until a person answers, or a model can be had again: node and question, or reason, of each.
     Parked(Vec<(NodeId, String)>),
     /// The process was asked to stop; the run can be resumed.
     Interrupted,
@@ -379,7 +379,7 @@ impl<S: Store> Engine<'_, S> {
         match end {
             End::Finished(outcome) => self.node_ended(node, outcome)?,
             // The answer may have come before its worker ended.
-            End::Parked if self.journal.state().is_asking(node) || self.journal.state().is_held() => {
+            End::Parked if self.journal.state().waits(node) || self.journal.state().is_held() => {
                 self.live.parked.insert(node.clone());
                 self.people.ask(node, self.journal.state());
             }
@@ -460,7 +460,7 @@ impl<S: Store> Engine<'_, S> {
             None => self.purse.hold(),
         }
         let state = self.journal.state();
-        self.live.parked.retain(|node| state.is_asking(node));
+        self.live.parked.retain(|node| state.waits(node));
         Ok(())
     }
 
@@ -635,11 +635,12 @@ impl<S: Store> Engine<'_, S> {
         if !state.timers().is_empty() || self.people.is_asking() || is_late {
             return Ok(None);
         }
-        let questions: Vec<(NodeId, String)> = state.questions().map(|(node, question)| (node.clone(), question.text.clone())).collect();
-        if questions.is_empty() {
+        let questions = state.questions().map(|(node, question)| (node.clone(), question.text.clone()));
+        let waits: Vec<(NodeId, String)> = questions.chain(state.parked().iter().map(|(node, why)| (node.clone(), why.clone()))).collect();
+        if waits.is_empty() {
             return Err(EngineError::Stuck(format!("{} open steps, to do: {:?}", state.open_steps(), state.todo())));
         }
-        Ok(Some(Ended::Parked(questions)))
+        Ok(Some(Ended::Parked(waits)))
     }
 }
 

@@ -116,6 +116,24 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         prefix: Vec<String>,
     },
+    /// A model of an agent's list gave no answer, or declined, before anything was said: the next one is asked instead.
+    FellBack {
+        /// The node.
+        node: NodeId,
+        /// `provider/model` that gave none.
+        from: String,
+        /// The next of the list.
+        to: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// A node waits for a model that cannot be had now, however long this process waits: the run is to be resumed later.
+    Parked {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        failure: Failure,
+    },
     /// A tool call passed the gate and is about to have its effect.
     ToolStarted {
         /// The node.
@@ -552,6 +570,8 @@ impl Event {
             | Event::AgentBriefed { node, .. }
             | Event::MessageAdded { node, .. }
             | Event::ModelReplied { node, .. }
+            | Event::FellBack { node, .. }
+            | Event::Parked { node, .. }
             | Event::ToolStarted { node, .. }
             | Event::ToolFinished { node, .. }
             | Event::HookRan { node, .. }

@@ -3,7 +3,7 @@
 //! The same `apply` builds it live and on resume, so a request after a crash is byte-equal to what it would have been.
 //! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
 use crate::{
-    event::{Brief, Event, Form, Recovery, Why},
+    event::{Brief, Event, Failure, Form, Recovery, Why},
     message::{Block, Message, Reply, Role, SUBMIT, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -17,6 +17,7 @@ pub struct Conversation {
     calls: Vec<Call>,
     last: Option<Last>,
     model: Option<String>,
+    fallen: Vec<Failure>,
     spent: Spent,
     tally: Tally,
     sizing: Sizing,
@@ -222,6 +223,9 @@ impl Conversation {
                 self.shown.extend_from_slice(prefix);
                 self.replied(reply);
             }
+            Event::FellBack { failure, .. } => self.fell_back(failure),
+            // Whoever takes it up again begins with the first of its models.
+            Event::Parked { .. } => self.fallen.clear(),
             Event::ToolStarted { call, input, recovery, .. } => {
                 if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == *call) {
                     open.started = Some(Started { input: input.clone(), recovery: recovery.clone() });
@@ -334,6 +338,19 @@ impl Conversation {
         self.model.as_deref()
     }
 
+    /// Returns why the first models of its list gave no answer; the next one after these is asked.
+    pub fn fallen(&self) -> &[Failure] {
+        &self.fallen
+    }
+
+    /// Returns whether no model has said anything in it, a refusal aside: any model may then take it over, since there is no
+    /// thinking in it that is bound to another.
+    pub fn is_fresh(&self) -> bool {
+        let declined = self.last.as_ref().is_some_and(|last| matches!(last.stop, StopReason::Refusal { .. }));
+        let said = self.messages.iter().filter(|message| message.role == Role::Assistant).count();
+        said == 0 || (declined && said == 1 && self.messages.last().is_some_and(|last| last.role == Role::Assistant))
+    }
+
     /// Returns what it has used.
     pub fn spent(&self) -> &Spent {
         &self.spent
@@ -412,6 +429,16 @@ impl Conversation {
         if let Some(message) = reply.message() {
             self.push(message);
         }
+    }
+
+    /// Forgets what a model said that declined: another one begins where it began.
+    fn fell_back(&mut self, failure: &Failure) {
+        if self.messages.last().is_some_and(|last| last.role == Role::Assistant) {
+            self.messages.pop();
+        }
+        self.fallen.push(failure.clone());
+        self.calls.clear();
+        (self.last, self.model, self.sizing) = (None, None, Sizing::default());
     }
 
     fn count_repeats(&mut self) {

@@ -15,7 +15,10 @@ impl RunState {
     pub(super) fn fold(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::RunStarted(started) => self.run_started(started),
-            Event::RunResumed { .. } => self.something_moved(),
+            Event::RunResumed { .. } => {
+                self.parked.clear();
+                self.something_moved();
+            }
             Event::ConditionEvaluated { node, holds } => self.condition_evaluated(node, *holds),
             Event::FrameOpened { node, round, base, inputs } => {
                 self.round_began(node, *round);
@@ -36,7 +39,11 @@ impl RunState {
                 self.note_helper(node);
                 self.node_mut(node).conversation.apply(event);
             }
-            Event::MessageAdded { node, .. } | Event::ToolStarted { node, .. } | Event::Compacted { node, .. } => {
+            Event::Parked { node, failure } => {
+                self.parked.insert(node.clone(), failure.message.clone());
+                self.node_mut(node).conversation.apply(event);
+            }
+            Event::MessageAdded { node, .. } | Event::FellBack { node, .. } | Event::ToolStarted { node, .. } | Event::Compacted { node, .. } => {
                 self.node_mut(node).conversation.apply(event);
             }
             Event::ModelReplied { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
@@ -151,6 +158,12 @@ impl RunState {
         if takes_a_place { &mut self.ready } else { &mut self.free }.insert(place, id.clone());
     }
 
+    /// Forgets what a node and its helpers wait for outside of the run.
+    fn no_longer_waits(&mut self, id: &NodeId) {
+        self.asking.retain(|asking| asking.owner() != *id);
+        self.parked.retain(|parked, _| parked.owner() != *id);
+    }
+
     fn no_longer_ready(&mut self, id: &NodeId) {
         let place = self.node_mut(id).place;
         self.ready.remove(&place);
@@ -234,7 +247,7 @@ impl RunState {
         for name in self.helpers.remove(id).unwrap_or_default() {
             self.nodes.remove(&id.helper(&name));
         }
-        self.asking.retain(|asking| asking.owner() != *id);
+        self.no_longer_waits(id);
         if let Some(time) = self.step(id).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
             self.deadlines.insert(id.clone(), at.after(time));
         }
@@ -273,6 +286,7 @@ impl RunState {
         {
             frame.watch.replied();
         }
+        self.parked.remove(id);
         let state = self.nodes.entry(id.clone()).or_default();
         let before = *state.conversation.spent();
         state.conversation.apply(event);
@@ -301,7 +315,7 @@ impl RunState {
                 fan.running = fan.running.saturating_sub(1);
             }
         }
-        self.asking.retain(|asking| asking.owner() != *id);
+        self.no_longer_waits(id);
         let state = self.node_mut(id);
         state.phase = Phase::Retrying;
         state.outcome = None;
@@ -346,7 +360,7 @@ impl RunState {
     fn step_finished(&mut self, id: &NodeId, outcome: &Outcome, at: Timestamp) {
         self.todo.remove(id);
         self.timers.remove(id);
-        self.asking.retain(|asking| asking.owner() != *id);
+        self.no_longer_waits(id);
         self.doomed.remove(id);
         let had_begun = self.running.remove(id) | self.open.contains(id);
         self.close_frames_of(id);
@@ -392,6 +406,7 @@ impl RunState {
         self.free.retain(|_, node| outside(node));
         self.running.retain(outside);
         self.asking.retain(outside);
+        self.parked.retain(|node, _| outside(node));
         self.open.retain(outside);
         self.doomed.retain(|node, _| outside(node));
         self.timers.retain(|node, _| outside(node));

@@ -1,5 +1,5 @@
 //! What may follow what: an event that cannot have happened is refused before it is stored.
-use super::{Call, Next, Phase, Question, RunState, Todo, Watch, account};
+use super::{Call, Ending, Next, Phase, Question, RunState, Todo, Watch, account};
 use crate::event::{Event, Item, NodeId, Outcome, SelectProgress, Why};
 use std::collections::HashSet;
 
@@ -23,6 +23,7 @@ impl RunState {
             | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }
             | Event::HookRan { node, .. }
+            | Event::Parked { node, .. }
             | Event::QuestionAsked { node, .. } => no(self.is_active(node), "the node is not running"),
             Event::QuestionAnswered { node, call, .. } => no(self.open_question(node, call).is_some(), "no such question is open"),
             Event::Told { node, letter, .. } => no(
@@ -46,6 +47,12 @@ impl RunState {
             Event::MessageAdded { node, why, .. } => {
                 let may = |next| matches!(next, Next::End(_)) || (*why == Why::Told && next == Next::Ask);
                 no(self.is_active(node) && self.next(node).is_some_and(may), "the agent has not stopped")
+            }
+            Event::FellBack { node, .. } => {
+                let next = self.next(node);
+                let fresh = self.nodes.get(node).is_some_and(|state| state.conversation.is_fresh());
+                let may = fresh && matches!(next, Some(Next::Ask | Next::End(Ending::Refused { .. })));
+                no(self.is_active(node) && may, "a model has answered already, or nothing was asked")
             }
             Event::ModelReplied { node, .. } => no(self.is_active(node) && self.next(node) == Some(Next::Ask), "nothing was asked of the model"),
             Event::ToolStarted { node, call, .. } => no(

@@ -40,6 +40,7 @@ pub struct RunState {
     pub(super) open: BTreeSet<NodeId>,
     pub(super) doomed: BTreeMap<NodeId, NodeId>,
     pub(super) asking: BTreeSet<NodeId>,
+    pub(super) parked: BTreeMap<NodeId, String>,
     pub(super) timers: BTreeMap<NodeId, Timestamp>,
     pub(super) deadlines: BTreeMap<NodeId, Timestamp>,
     pub(super) spent: Spent,
@@ -227,6 +228,7 @@ impl RunState {
             open: BTreeSet::new(),
             doomed: BTreeMap::new(),
             asking: BTreeSet::new(),
+            parked: BTreeMap::new(),
             timers: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
@@ -400,6 +402,16 @@ impl RunState {
     /// Returns whether a node, or a helper session of it, waits for a person.
     pub fn is_asking(&self, owner: &NodeId) -> bool {
         self.asking.iter().any(|id| id.owner() == *owner)
+    }
+
+    /// Returns the nodes that wait for a model that cannot be had until the run is resumed, each with why.
+    pub fn parked(&self) -> &BTreeMap<NodeId, String> {
+        &self.parked
+    }
+
+    /// Returns whether a node, or a helper session of it, waits for a person or for a model.
+    pub fn waits(&self, owner: &NodeId) -> bool {
+        self.is_asking(owner) || self.parked.keys().any(|id| id.owner() == *owner)
     }
 
     /// Returns what waits for a time.

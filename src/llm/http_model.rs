@@ -1,11 +1,10 @@
-//! The model behind an HTTP endpoint: limiter, attempts, retries, fallbacks.
+//! The model behind an HTTP endpoint: limiter, attempts, retries.
 //!
 //! A failed attempt is made again from the start, with the same bytes, and nothing of it is used: no tool runs before the
 //! reply is whole. Waits are at least what the provider asks for; where it asks for more than the ceiling, or for money,
-//! that is told at once and not waited for, by this call and by all that share its limit. Another model of the call is only
-//! asked while the transcript holds no reply yet, since thinking is bound to the model that thought it.
+//! that is told at once and not waited for, by this call and by all that share its limit.
 use super::{
-    Class, Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Sink, Target, capability,
+    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Sink, Target, capability,
     fault::{Fault, RetryHints},
     limiter::{Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
@@ -14,7 +13,7 @@ use super::{
 use crate::{
     clock::{Clock, millis},
     http::{Client, HttpRequest},
-    message::{Reply, Role, StopReason, Usage},
+    message::{Reply, Role, Usage},
     plan::ORCHESTRATOR,
     tasks, trace,
 };
@@ -200,21 +199,11 @@ impl HttpModel {
 #[async_trait]
 impl Model for HttpModel {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let choices = if is_begun(call) { call.models.get(..1).unwrap_or_default() } else { call.models };
-        let mut errors: Vec<ModelError> = Vec::new();
-        for (n, model) in choices.iter().enumerate() {
-            let result = match self.endpoints.require(model) {
-                Ok((endpoint, model)) => self.ask(call, Target { endpoint, model }, sink).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                // What one model declines another may not.
-                Ok(Reply { stop: StopReason::Refusal { .. }, .. }) if n + 1 < choices.len() => {}
-                Ok(reply) => return Ok(reply),
-                Err(error) => errors.push(error),
-            }
-        }
-        Err(all(errors))
+        let Some(model) = call.models.first() else {
+            return Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is named"));
+        };
+        let (endpoint, model) = self.endpoints.require(model)?;
+        self.ask(call, Target { endpoint, model }, sink).await
     }
 
     fn window(&self, model: &str) -> u64 {
@@ -224,17 +213,6 @@ impl Model for HttpModel {
         // Nobody waits for the table: before the first reply hardly anything has been said.
         let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
         said.or_else(priced).unwrap_or_else(|| capability::capabilities(id).window)
-    }
-}
-
-/// Joins the errors of all models that were tried. Its class is the first that may pass by itself, otherwise the first.
-fn all(errors: Vec<ModelError>) -> ModelError {
-    let kind = errors.iter().find(|error| error.kind.class() == Class::Wait || error.kind.parks()).or(errors.first()).map(|error| error.kind);
-    let hint = errors.iter().find_map(|error| error.hint.clone());
-    let message: Vec<String> = errors.into_iter().map(|error| error.message).collect();
-    match kind {
-        Some(kind) => ModelError { kind, message: message.join("; "), hint },
-        None => ModelError::new(ModelErrorKind::UnknownModel, "no model is named"),
     }
 }
 
@@ -319,12 +297,5 @@ mod tests {
         assert_eq!(retries.wait(&fault(true, None), retries.max_attempts, 0), None);
         assert_eq!(retries.wait(&fault(true, Some(3_600_000)), 1, 0), None);
         assert!(retries.wait(&fault(true, Some(120_000)), 1, 0).is_some());
-    }
-
-    #[test]
-    fn the_errors_of_several_models_are_told_together() {
-        let error = all(vec![ModelError::new(ModelErrorKind::Unauthorized, "a/x: no key").hint("set it"), ModelError::new(ModelErrorKind::Cut, "b/y: cut")]);
-        assert_eq!((error.kind, error.message.as_str(), error.hint.as_deref()), (ModelErrorKind::Cut, "a/x: no key; b/y: cut", Some("set it")));
-        assert_eq!(all(Vec::new()).kind, ModelErrorKind::UnknownModel);
     }
 }

@@ -1,7 +1,7 @@
 //! One model call. A `Provider` is a wire format and does no I/O; a `Model` is what an agent talks to.
 //!
-//! A stream that ends without its terminal event is a failed attempt, never a reply. Retries, the shared limiter and
-//! fallbacks are inside `Model`: an agent sees a whole [`Reply`] or a final [`ModelError`].
+//! A stream that ends without its terminal event is a failed attempt, never a reply. Retries and the shared
+//! limiter are inside `Model`: an agent sees a whole [`Reply`] or a final [`ModelError`], after which it may ask another model.
 //!
 //! How the parts talk: [`HttpModel`] takes a place from the limiter, lets the `Provider` of the endpoint's protocol write
 //! the request, sends it through `http`, and feeds the events of the answer to the provider's `Decoder`, which is pure and

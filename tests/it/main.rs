@@ -43,4 +43,5 @@ mod subagents;
 mod telemetry;
 mod tell;
 mod terminal;
+mod unanswered;
 mod workspace;

@@ -73,6 +73,15 @@ pub(in crate::cli) enum Entry<'a> {
     Retry {
         failure: &'a Failure,
     },
+    /// The next model of its list is asked instead.
+    FellBack {
+        from: &'a str,
+        to: &'a str,
+        failure: &'a Failure,
+    },
+    Parked {
+        failure: &'a Failure,
+    },
     Woken {
         reasons: &'a [String],
     },
@@ -192,6 +201,8 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::QuestionAsked { question, .. } => Entry::Asked { question },
         Event::QuestionAnswered { allowed, by, note, .. } => Entry::Answered { allowed: *allowed, by, note: note.as_deref() },
         Event::RetryScheduled { failure, .. } => Entry::Retry { failure },
+        Event::FellBack { from, to, failure, .. } => Entry::FellBack { from, to, failure },
+        Event::Parked { failure, .. } => Entry::Parked { failure },
         Event::OrchestratorWoken { reasons, .. } => Entry::Woken { reasons },
         Event::OrchestratorRested { text, failure, .. } => Entry::Rested { text, failure: failure.as_ref() },
         Event::StepFinished { outcome, .. } => Entry::Ended(outcome),

@@ -127,6 +127,8 @@ impl Screen {
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();
                 self.say("answer", &format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain);
             }
+            Entry::FellBack { from, to, failure } => self.tail_in("instead", &format!("{to}, since {from} gave no answer"), &failure_text(failure), Tone::Warn),
+            Entry::Parked { failure } => self.tail_in("parked", "until the run is resumed", &failure_text(failure), Tone::Warn),
             Entry::Retry { failure } => self.tail("retry", "since it failed", &failure_text(failure)),
             Entry::Woken { reasons } => {
                 let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.join(", ").replace('_', " ")), WIDTH)));

@@ -40,7 +40,7 @@ use tracing::Instrument as _;
 pub(super) enum End {
     /// The node did.
     Finished(Outcome),
-    /// It waits for a person.
+    /// It waits for a person, or for a model.
     Parked,
     /// The process is to end; the node goes on on resume.
     Interrupted,

@@ -261,31 +261,6 @@ async fn nobody_there_is_unreachable() {
 }
 
 #[tokio::test]
-async fn other_models_are_asked_only_before_the_first_reply() {
-    let server = Server::start(|asked| match (asked.spoken() == Spoken::Messages, asked.json["model"].as_str()) {
-        (true, Some("claude-opus-5-5")) => Answer::error(404, "not_found_error"),
-        (true, _) => Answer::Say(Said { stop: Some("refusal".to_owned()), ..Said::default() }),
-        (false, _) => Answer::Say(Said::text("from the third")),
-    })
-    .await;
-    let (model, _) = model(&server);
-    let mut talk = Talk::new("anthropic/claude-opus-5-5", "x");
-    talk.models = ["anthropic/claude-opus-5-5", "anthropic/claude-sonnet-5-5", "nobody/x", "openai/m"].map(str::to_owned).to_vec();
-    let reply = ask(&model, &talk).await.unwrap();
-    assert_eq!((reply.text().as_str(), reply.model.as_str()), ("from the third", "openai/m"));
-    talk.answer(&reply, "go on");
-    let asked = server.asked().len();
-    assert_eq!(ask(&model, &talk).await.unwrap_err().kind, ModelErrorKind::UnknownModel);
-    assert_eq!(server.asked().len(), asked + 1, "only the first is asked");
-    // A refusal of the last one is a reply.
-    let mut talk = Talk::new("anthropic/claude-sonnet-5-5", "x");
-    assert_eq!(ask(&model, &talk).await.unwrap().stop, StopReason::Refusal { category: String::new() });
-    talk.models = vec!["nobody/x".to_owned(), "nowhere".to_owned()];
-    let error = ask(&model, &talk).await.unwrap_err();
-    assert!(error.message.contains("nobody") && error.message.contains("nowhere"), "{error}");
-}
-
-#[tokio::test]
 async fn many_agents_share_one_limit() {
     let server = Server::start(|asked| if asked.number % 7 == 3 { Answer::wait(429, "rate_limit_error", "2") } else { Answer::Say(Said::text("ok")) }).await;
     let (model, clock) = model(&server);

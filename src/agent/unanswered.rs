@@ -1,0 +1,65 @@
+//! What follows where a model gave no answer: a shorter request, another model, waiting for another time, or failing.
+//!
+//! Another model of the list is only asked while none has said anything: what one has thought is bound to it. That it is
+//! asked is recorded before, so that whoever takes the conversation up asks the same one.
+use super::{Agent, Trouble};
+use crate::{
+    event::{Event, Failure, FailureKind},
+    llm::{Class, ModelError, ModelErrorKind},
+};
+
+impl Agent<'_> {
+    /// Says what follows from an error of the model's; where it is nothing, the conversation goes on.
+    pub(super) async fn no_reply(&mut self, error: ModelError) -> Result<(), Trouble> {
+        self.go_on()?;
+        if error.kind.class() == Class::Repair && !self.is_repaired {
+            self.is_repaired = true;
+            match self.compact(self.talk.estimated_prompt() * 3 / 4).await {
+                // Where nothing can be left out, the provider's word says more.
+                Err(Trouble::Failed(_)) => {}
+                done => return done,
+            }
+        }
+        let kind = match error.kind {
+            ModelErrorKind::TooLong => FailureKind::ContextExhausted,
+            kind if kind.class() == Class::Wait || kind.parks() => FailureKind::Unavailable,
+            _ => FailureKind::Model,
+        };
+        let failure = Failure { hint: error.hint, ..Failure::new(kind, error.message) };
+        if !error.kind.parks() {
+            return self.go_without(failure).await;
+        }
+        if self.fall_back(&failure).await? {
+            return Ok(());
+        }
+        let failure = self.with_those_before(failure);
+        self.record(Event::Parked { node: self.session.node.clone(), failure }).await?;
+        Err(Trouble::Parked)
+    }
+
+    /// Goes on with the next model of the list.
+    ///
+    /// # Errors
+    /// The failure, where there is none.
+    pub(super) async fn go_without(&mut self, failure: Failure) -> Result<(), Trouble> {
+        if self.fall_back(&failure).await? { Ok(()) } else { Err(self.with_those_before(failure).into()) }
+    }
+
+    async fn fall_back(&mut self, failure: &Failure) -> Result<bool, Trouble> {
+        let Some(brief) = self.talk.brief().filter(|_| self.talk.is_fresh()) else { return Ok(false) };
+        let mut rest = brief.models.iter().skip(self.talk.fallen().len());
+        let (Some(from), Some(to)) = (rest.next(), rest.next()) else { return Ok(false) };
+        let event = Event::FellBack { node: self.session.node.clone(), from: from.clone(), to: to.clone(), failure: failure.clone() };
+        self.record(event).await.map(|()| true)
+    }
+
+    /// Tells of a failure together with those of the models before it. It may pass by itself where one of them may.
+    fn with_those_before(&self, failure: Failure) -> Failure {
+        let all = || self.talk.fallen().iter().chain([&failure]);
+        let passes = all().find(|failure| failure.kind == FailureKind::Unavailable);
+        let kind = passes.unwrap_or(&failure).kind;
+        let message = all().map(|failure| failure.message.as_str()).collect::<Vec<_>>().join("; ");
+        let hint = all().find_map(|failure| failure.hint.clone());
+        Failure { kind, message, hint, ..failure }
+    }
+}

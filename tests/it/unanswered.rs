@@ -1,0 +1,171 @@
+//! Where a model gives no answer: another model, another time, a shorter request; through the program, over real connections.
+use crate::{
+    fixture::{Bench, Said as Told, outcome},
+    invariants,
+    server::{Answer, Asked, Delivery, Hosted, Said},
+};
+use serde_json::json;
+use spinney::event::{Event, Record};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+const ITEMS: &str = "version: 1\nname: w\nagents: { reader: { system: \"You read.\", model: MODEL } }\nsteps:\n  each: { for_each: { items: [a, b, c, d, e, f, g, h], as: it, max_parallel: 2 }, agent: reader, prompt: \"{{ it }}\" }\n  said: { run: \"echo hello\" }\n";
+const ONE: &str = "version: 1\nname: w\nmodels: { strong: { use: [anthropic/claude-opus-5-5, openai/other] } }\nagents: { reader: { system: \"You read.\", model: strong } }\nsteps:\n  read: { agent: reader, prompt: \"go\" }\n";
+
+fn bench(server: &Hosted, workflow: &str) -> Bench {
+    Bench::new()
+        .env("ANTHROPIC_BASE_URL", &server.anthropic_url())
+        .env("ANTHROPIC_API_KEY", "sk-1")
+        .env("OPENAI_BASE_URL", &server.openai_url())
+        .env("OPENAI_API_KEY", "sk-2")
+        .workflow("w", &workflow.replace("MODEL", "anthropic/claude-opus-5-5"))
+}
+
+fn server(respond: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Hosted {
+    Hosted::start(move |asked| (respond(asked), Delivery::default()))
+}
+
+fn checked(bench: &Bench) -> Vec<Record> {
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    records
+}
+
+fn resume(bench: &Bench) -> Told {
+    bench.spinney(&["resume", &bench.newest().0])
+}
+
+fn read(turn: usize) -> Answer {
+    Answer::Say(Said::call(&format!("c{turn}"), "Read", json!({"file_path": "README.md"})))
+}
+
+#[test]
+fn a_spend_limit_or_a_long_wait_parks_the_run_and_resume_finishes_it() {
+    let spent = || {
+        Answer::Status(
+            429,
+            Vec::new(),
+            r#"{"error":{"type":"rate_limit_error","message":"spent","details":{"error_code":"enforced_spend_limit_reached"}}}"#.to_owned(),
+        )
+    };
+    for (answer, word) in [(spent(), "spent"), (Answer::wait(429, "rate_limit_error", "7200"), "it asks to wait 7200 s")] {
+        let is_open = Arc::new(AtomicBool::new(false));
+        let opened = is_open.clone();
+        // Both that run at once have had one turn each when it comes.
+        let server = server(move |asked| match (opened.load(Ordering::SeqCst), asked.turn()) {
+            (_, 0) => read(0),
+            (true, _) => Answer::Say(Said::text("done")),
+            (false, _) => answer.clone(),
+        });
+        let bench = bench(&server, ITEMS);
+        let said = bench.spinney(&["run", "w"]).code(3);
+        for words in ["is parked, and nothing is lost", word, "spinney resume w-"] {
+            assert!(said.out.contains(words), "{words}: {}", said.out);
+        }
+        let asked = server.asked().len();
+        assert!(asked <= 4, "who shares the limit is not let to ask: {asked}");
+        let records = checked(&bench);
+        assert!(outcome(&records, "each/a").is_null() && outcome(&records, "each").is_null(), "nothing has failed");
+        assert_eq!(outcome(&records, "said")["succeeded"]["output"]["exit_code"], 0, "what asks no model goes on");
+        let begun = records.iter().filter(|record| matches!(&record.event, Event::StepStarted { node, .. } if node.item.is_some())).count();
+        assert_eq!(begun, 2, "no other agent is begun");
+        let shown = bench.spinney(&["show", &bench.newest().0]).code(0).out;
+        assert!(shown.contains("parked") && shown.contains("waits for its model") && shown.contains(word), "{shown}");
+        // As long as it is so, it is parked again.
+        resume(&bench).code(3);
+        is_open.store(true, Ordering::SeqCst);
+        resume(&bench).code(0);
+        let records = checked(&bench);
+        let each = &outcome(&records, "each")["succeeded"]["output"];
+        assert_eq!((each["results"].as_array().map(Vec::len), &each["failed"]), (Some(8), &json!(0)));
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}
+
+/// Runs one agent whose first model answers like this at its first turn.
+fn falls_back(first: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Bench, Vec<Record>, Hosted) {
+    let server = server(move |asked| match (asked.path.ends_with("/messages"), asked.turn()) {
+        (true, _) => first(asked),
+        (false, 0) => read(0),
+        (false, _) => Answer::Say(Said::text("from the other")),
+    });
+    let bench = bench(&server, ONE);
+    bench.spinney(&["run", "w"]).code(0);
+    let records = checked(&bench);
+    (bench, records, server)
+}
+
+#[test]
+fn another_model_is_asked_where_the_first_declines_or_cannot_be_had() {
+    let refusal = || Answer::Say(Said { stop: Some("refusal".to_owned()), text: "No.".to_owned(), ..Said::default() });
+    let answers = [refusal(), Answer::error(404, "not_found_error"), Answer::wait(429, "rate_limit_error", "7200"), Answer::error(401, "authentication_error")];
+    for answer in answers {
+        let (bench, records, server) = falls_back(move |_| answer.clone());
+        let fell: Vec<(&str, &str)> = records
+            .iter()
+            .filter_map(|record| if let Event::FellBack { from, to, .. } = &record.event { Some((from.as_str(), to.as_str())) } else { None })
+            .collect();
+        assert_eq!(fell, [("anthropic/claude-opus-5-5", "openai/other")]);
+        assert_eq!(server.asked().iter().filter(|asked| asked.path.ends_with("/messages")).count(), 1, "the first one is asked once");
+        assert!(server.asked().iter().skip(1).all(|asked| !String::from_utf8_lossy(&asked.body).contains("No.")), "nothing of it is handed on");
+        let shown = bench.spinney(&["show", &bench.newest().0, "read"]).code(0).out;
+        assert!(shown.contains("openai/other, since anthropic/claude-opus-5-5 gave no answer"), "{shown}");
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn once_a_model_has_answered_no_other_takes_over() {
+    let server = server(|asked| match asked.turn() {
+        0 => Answer::Say(Said { thinking: Some("hm".to_owned()), ..Said::call("c0", "Read", json!({"file_path": "README.md"})) }),
+        _ => Answer::Say(Said { stop: Some("refusal".to_owned()), ..Said::default() }),
+    });
+    let bench = bench(&server, ONE);
+    bench.spinney(&["run", "w"]).code(1);
+    let records = checked(&bench);
+    assert_eq!(outcome(&records, "read")["failed"]["kind"], "refused");
+    assert!(server.asked().iter().all(|asked| asked.path.ends_with("/messages")));
+}
+
+#[test]
+fn the_failures_of_all_models_are_told_together() {
+    let server =
+        server(|asked| if asked.path.ends_with("/messages") { Answer::error(404, "not_found_error") } else { Answer::error(401, "authentication_error") });
+    let bench = bench(&server, ONE);
+    bench.spinney(&["run", "w"]).code(1);
+    let outcome = outcome(&checked(&bench), "read");
+    let message = outcome["failed"]["message"].as_str().unwrap();
+    assert!(message.contains("claude-opus-5-5: HTTP 404") && message.contains("openai/other: HTTP 401"), "{message}");
+}
+
+#[test]
+fn what_does_not_fit_is_shortened_once_and_asked_again() {
+    let too_long = r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"}}"#;
+    let unbound = r#"{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation"}}"#;
+    for body in [too_long, unbound] {
+        let server = server(move |asked| {
+            let whole = String::from_utf8_lossy(&asked.body).into_owned();
+            let is_shortened = whole.contains("was shortened to make room");
+            match asked.turn() {
+                turn @ 0..6 if !is_shortened => Answer::Say(Said {
+                    thinking: Some("hm".to_owned()),
+                    prompt: Some(whole.len() as u64 / 3),
+                    ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")}))
+                }),
+                _ if is_shortened => Answer::Say(Said::text(if whole.contains("hm") { "thinks" } else { "done" })),
+                _ => Answer::Status(400, Vec::new(), body.to_owned()),
+            }
+        });
+        let mut bench = bench(&server, ONE);
+        for n in 0..6 {
+            bench = bench.file(&format!("{n}.txt"), &format!("{n} {}\n", "long ".repeat(1_000)));
+        }
+        let bench = bench.commit("files");
+        bench.spinney(&["run", "w"]).code(0);
+        let records = checked(&bench);
+        assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
+        assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done", "without the thinking, which is bound to what went away");
+    }
+}
