@@ -26,13 +26,14 @@ pub trait Purse: Send + Sync {
 /// # Errors
 /// The limit that is reached, with what to do.
 pub(super) fn admit(limits: &Limits, talk: &Conversation, elapsed: Duration, estimate: u64) -> Result<(), Failure> {
-    let Spent { turns, usage, usd, .. } = *talk.spent();
+    let spent = talk.spent();
+    let Spent { turns, usage, usd, .. } = *spent;
     let reached = if turns >= limits.turns {
         Some((Limit::Turns, format!("the agent was not done after {turns} turns")))
     } else if usage.total().saturating_add(estimate) > limits.tokens {
         Some((Limit::Tokens, format!("the agent used {} of {} tokens and the next request would need about {estimate}", usage.total(), limits.tokens)))
     } else if limits.usd.is_some_and(|most| usd >= most) {
-        Some((Limit::Money, format!("the agent used ${usd:.2} of ${:.2}", limits.usd.unwrap_or_default())))
+        Some((Limit::Money, format!("the agent used {} of ${:.2}", spent.dollars(), limits.usd.unwrap_or_default())))
     } else if elapsed >= limits.time {
         return Err(out_of_time(elapsed));
     } else if talk.tally().repeats >= limits.repeats {

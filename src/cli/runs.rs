@@ -155,7 +155,7 @@ fn of_json(row: &Row) -> Value {
         "turns": report.spent.turns,
         "tool_calls": report.spent.calls,
         "tokens": report.spent.usage.total(),
-        "usd": report.spent.usd,
+        "usd": report.spent.known_usd(),
         "all_priced": !report.spent.unpriced,
         "scripted": report.started.as_ref().is_some_and(|started| started.script.is_some()),
         "branch": report.branch.as_ref().filter(|branch| branch.made).map(|branch| &branch.name),

@@ -6,7 +6,7 @@ use super::{Settings, SetupError};
 use crate::{
     event::BlobId,
     library::Trust,
-    llm::{Endpoint, Endpoints, Protocol, Secret},
+    llm::{Endpoint, Endpoints, Price, Protocol, Rates, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
     workflow::{self, Defaults, ModelAlias, Provider},
@@ -111,6 +111,10 @@ impl Configuration {
                 endpoints.insert(endpoint);
             }
         }
+        for (name, price) in self.layers.iter().flat_map(|layer| &layer.written.prices) {
+            let price = Price::new(rates(&price.rates), price.above.map(|(tokens, above)| (tokens, rates(&above))));
+            endpoints.set_price(name, price);
+        }
         endpoints
     }
 
@@ -147,8 +151,12 @@ impl Configuration {
 
     /// Returns the hash of what is said here about models and defaults; absent where there is no file.
     pub fn hash(&self) -> Option<String> {
-        // Addresses and keys are the machine's business; which model answers is the run's.
-        let bound: Vec<Setting> = self.settings(&BTreeMap::new()).into_iter().filter(|setting| !setting.key.starts_with("providers.")).collect();
+        // Addresses, keys and prices are the machine's business; which model answers is the run's.
+        let bound: Vec<Setting> = self
+            .settings(&BTreeMap::new())
+            .into_iter()
+            .filter(|setting| !setting.key.starts_with("providers.") && !setting.key.starts_with("prices."))
+            .collect();
         let text = json!(bound).to_string();
         (!self.layers.is_empty()).then(|| BlobId::of(text.as_bytes()).0)
     }
@@ -162,6 +170,13 @@ impl Configuration {
             add("use", alias.choices.iter().map(|choice| choice.value.clone()).collect());
             alias.effort.into_iter().for_each(|effort| add("effort", effort.into()));
             alias.max_output_tokens.into_iter().for_each(|most| add("max_output_tokens", most.into()));
+        }
+        let prices: BTreeMap<&str, (&workflow::Price, String)> =
+            self.layers.iter().flat_map(|layer| layer.written.prices.iter().map(move |(name, price)| (name.as_str(), (price, file(layer))))).collect();
+        for (name, (price, from)) in prices {
+            let value = |rates: &workflow::Rates| json!({"input": rates.input, "output": rates.output, "cache_read": rates.cache_read, "cache_write": rates.cache_write});
+            let above = price.above.as_ref().map(|(tokens, rates)| json!({"tokens": tokens, "rates": value(rates)}));
+            all.push(Setting { key: format!("prices.{name}"), value: json!({"rates": value(&price.rates), "above": above}), from });
         }
         let mut defaults: BTreeMap<&str, (Value, String)> = built_in_defaults().into_iter().map(|(key, value)| (key, (value, "built in".to_owned()))).collect();
         for layer in &self.layers {
@@ -238,7 +253,7 @@ impl Configuration {
                     );
                 }
             }
-            let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices);
+            let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices).chain(written.prices.iter().map(|(name, _)| name));
             let model = written.defaults.model.iter().filter(|model| !aliases.contains(model.as_str()));
             for choice in choices.chain(model) {
                 match choice.value.split_once('/').filter(|(provider, model)| !provider.is_empty() && !model.is_empty()) {
@@ -274,6 +289,10 @@ impl Layer {
         };
         Untrusted { file: self.written.source.name.clone(), hash: self.hash.clone(), providers: self.written.providers.iter().map(line).collect() }
     }
+}
+
+fn rates(written: &workflow::Rates) -> Rates {
+    Rates::per_million(written.input, written.output, written.cache_read, written.cache_write)
 }
 
 /// Makes a provider of what is written, over the one before it of the same name, under what the environment says.

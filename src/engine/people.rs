@@ -246,7 +246,7 @@ pub(super) fn more(state: &RunState, limit: Limit) -> Option<Event> {
     let (used, most) = match limit {
         Limit::Turns => (format!("{} {}", spent.turns, if spent.turns == 1 { "turn" } else { "turns" }), limits.turns.to_string()),
         Limit::Tokens => (format!("{} tokens", spent.usage.total()), limits.tokens.to_string()),
-        Limit::Money => (format!("${:.2}", spent.usd), format!("${:.2}", limits.usd.unwrap_or_default())),
+        Limit::Money => (spent.dollars(), format!("${:.2}", limits.usd.unwrap_or_default())),
         Limit::Time => ("its time".to_owned(), seconds(limits.time)),
         Limit::Repeats => return None,
     };

@@ -105,6 +105,20 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Returns the dollars that are known to have been spent; nothing where no price is known of what was used.
+    pub fn known_usd(&self) -> Option<f64> {
+        if self.unpriced && self.usd <= 0.0 { None } else { Some(self.usd) }
+    }
+
+    /// Says what it cost, as a part of a sentence.
+    pub fn dollars(&self) -> String {
+        match (self.known_usd(), self.unpriced) {
+            (None, _) => "an unknown sum".to_owned(),
+            (Some(usd), true) => format!("more than ${usd:.2}, since not every price is known"),
+            (Some(usd), false) => format!("${usd:.2}"),
+        }
+    }
+
     /// Returns what was used beyond `earlier`, an earlier state of the same account.
     #[must_use]
     pub fn since(&self, earlier: &Spent) -> Spent {

@@ -1,7 +1,7 @@
 //! Where models are served: providers, their addresses and keys.
 //!
 //! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
-use super::{Capabilities, ModelError, ModelErrorKind, capability};
+use super::{Capabilities, ModelError, ModelErrorKind, Price, capability};
 use crate::{event::BlobId, http::Timeouts};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -89,6 +89,8 @@ pub struct Endpoint {
     pub window: Option<u64>,
     /// What the user says of its models, by their ids, in the words of [`Capabilities`].
     pub models: BTreeMap<String, Map<String, Value>>,
+    /// What the user says its models cost, by their ids.
+    pub prices: BTreeMap<String, Price>,
     /// How long silence is borne.
     pub timeouts: Timeouts,
     /// The environment variable whose key is missing, where one is needed.
@@ -108,6 +110,7 @@ impl Endpoint {
             takes_schema: false,
             window: None,
             models: BTreeMap::new(),
+            prices: BTreeMap::new(),
             timeouts: Timeouts::default(),
             missing_key: None,
         }
@@ -187,6 +190,14 @@ impl Endpoints {
     /// Adds a provider, in place of one of the same name.
     pub fn insert(&mut self, endpoint: Endpoint) {
         self.0.insert(endpoint.name.clone(), endpoint);
+    }
+
+    /// Says what a `provider/model` costs, in place of the price table; of a provider that is not known nothing is said.
+    pub fn set_price(&mut self, model: &str, price: Price) {
+        let named = model.split_once('/').and_then(|(provider, id)| Some((self.0.get_mut(provider)?, id)));
+        if let Some((endpoint, id)) = named {
+            endpoint.prices.insert(id.to_owned(), price);
+        }
     }
 
     /// Returns a provider.

@@ -35,7 +35,7 @@ pub use endpoint::{Endpoint, Endpoints, OTHER, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use neutral::unbound;
-pub use price::usd;
+pub use price::{Price, Rates, usd};
 pub use provider::{Decoder, Heard, Provider, Target, provider};
 pub use recording::{Head, Recorder, Recording, RecordingError, Replay, RunPlace};
 pub use script::Script;

@@ -1,4 +1,4 @@
-//! What a reply cost, from the price table of `genai-prices`. An unknown price is `None`, never zero.
+//! What a reply cost, from what the user says or else the price table of `genai-prices`. An unknown price is `None`, never zero.
 use super::Endpoint;
 use crate::{clock::Timestamp, message::Usage};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
@@ -8,6 +8,49 @@ use std::time::{Duration, UNIX_EPOCH};
 /// when it is asked for.
 const PRICED_AT: u64 = 4_102_444_800_000;
 
+/// What tokens cost, in millionths of a dollar for a million of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_write: u64,
+}
+
+impl Rates {
+    /// Takes dollars for a million tokens. Tokens of the cache cost what other input costs where nothing else is said.
+    pub fn per_million(input: f64, output: f64, cache_read: Option<f64>, cache_write: Option<f64>) -> Rates {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
+        let rate = |usd: f64| (usd * 1e6).round().clamp(0.0, 1e15) as u64;
+        Rates { input: rate(input), output: rate(output), cache_read: rate(cache_read.unwrap_or(input)), cache_write: rate(cache_write.unwrap_or(input)) }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "what it loses is far below a millionth of a dollar")]
+    fn usd(&self, usage: &Usage) -> f64 {
+        let parts = [(usage.input, self.input), (usage.output, self.output), (usage.cache_read, self.cache_read), (usage.cache_write, self.cache_write)];
+        parts.iter().map(|(tokens, rate)| *tokens as f64 * *rate as f64).sum::<f64>() / 1e12
+    }
+}
+
+/// What a model costs, where the user says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Price {
+    rates: Rates,
+    above: Option<(u64, Rates)>,
+}
+
+impl Price {
+    /// Makes a price; a prompt of more tokens than said in `above` costs what stands there, all of it and its reply.
+    pub fn new(rates: Rates, above: Option<(u64, Rates)>) -> Price {
+        Price { rates, above }
+    }
+
+    fn usd(&self, usage: &Usage) -> f64 {
+        let long = self.above.filter(|(tokens, _)| usage.prompt() > *tokens);
+        long.map_or(self.rates, |(_, rates)| rates).usd(usage)
+    }
+}
+
 /// Reads the price table, which takes a tenth of a second: call it beside the first request, not after it.
 pub(super) fn warm() {
     let _ = Calculator::bundled();
@@ -15,6 +58,9 @@ pub(super) fn warm() {
 
 /// Returns the dollars that `usage` of a model cost at the moment `at`; `None` where the price is not known.
 pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Option<f64> {
+    if let Some(price) = endpoint.prices.get(model) {
+        return Some(price.usd(usage));
+    }
     let calculator = Calculator::bundled();
     let provider = calculator.find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
@@ -80,6 +126,33 @@ mod tests {
         ] {
             assert!((price(usage) - wanted).abs() < 1e-6, "{usage:?}: {}", price(usage));
         }
+    }
+
+    #[test]
+    fn long_prompts_cost_what_the_table_says() {
+        let anthropic = endpoint("anthropic", "https://api.anthropic.com");
+        let price = |input| usd(&anthropic, "claude-haiku-5-5", &million(|usage| usage.input = input), AT).unwrap();
+        assert!((price(90_000) - 0.009).abs() < 1e-9 && (price(200_000) - 0.1).abs() < 1e-9, "{} {}", price(90_000), price(200_000));
+    }
+
+    #[test]
+    fn what_the_user_says_goes_before_the_table() {
+        let rates = Rates::per_million(1.0, 2.0, Some(0.1), None);
+        let price = Price::new(rates, Some((1_000_000, Rates::per_million(3.0, 6.0, None, None))));
+        let mut mine = endpoint("anthropic", "https://api.anthropic.com");
+        mine.prices =
+            [("claude-opus-5-5".to_owned(), price), ("new".to_owned(), price), ("free".to_owned(), Price::new(Rates::per_million(0.0, 0.0, None, None), None))]
+                .into();
+        let cost = |model: &str, usage: Usage| usd(&mine, model, &usage, AT).unwrap();
+        for model in ["claude-opus-5-5", "new"] {
+            assert!((cost(model, Usage { input: 1_000, output: 1_000, cache_read: 10_000, cache_write: 1_000 }) - 0.005).abs() < 1e-9);
+            assert!(
+                (cost(model, Usage { input: 1, output: 1_000_000, cache_read: 1_000_000, cache_write: 0 }) - 9.000_003).abs() < 1e-9,
+                "more than a million"
+            );
+        }
+        assert!(cost("free", million(|usage| usage.input = 1_000_000)).abs() < f64::EPSILON, "known to cost nothing");
+        assert!(is_known(&mine, "new") && !is_known(&mine, "old"));
     }
 
     #[test]

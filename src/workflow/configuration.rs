@@ -23,8 +23,32 @@ pub struct Configuration {
     pub providers: Entries<Provider>,
     /// Aliases.
     pub models: Entries<ModelAlias>,
+    /// What models cost, by `provider/model`.
+    pub prices: Entries<Price>,
     /// What workflows inherit.
     pub defaults: Defaults,
+}
+
+/// What a model costs, in dollars for a million tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rates {
+    /// Input that no cache holds.
+    pub input: f64,
+    /// Output.
+    pub output: f64,
+    /// Input that is read from the cache; absent: as other input.
+    pub cache_read: Option<f64>,
+    /// Input that is written to the cache; absent: as other input.
+    pub cache_write: Option<f64>,
+}
+
+/// What a model costs as it is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Price {
+    /// What it costs.
+    pub rates: Rates,
+    /// A prompt of more tokens than this costs otherwise, all of it and its reply.
+    pub above: Option<(u64, Rates)>,
 }
 
 /// A provider as it is written; what is absent is the built-in one's of that name.
@@ -50,6 +74,7 @@ static FILE: Object = Object {
     keys: &[
         key("providers", Shape::Map { names: Name::Free, of: &Shape::Object(&PROVIDER), min: 0 }, "Where models are served."),
         key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&keys::MODEL), min: 0 }, "Names for models."),
+        key("prices", Shape::Map { names: Name::Model, of: &Shape::Object(&PRICE), min: 0 }, "What models cost, by `provider/model`."),
         key("defaults", Shape::Object(&keys::DEFAULTS), "What workflows inherit."),
     ],
     others: None,
@@ -65,6 +90,32 @@ static PROVIDER: Object = Object {
         key("headers", Shape::Map { names: Name::Free, of: &Shape::Text, min: 0 }, "Sent with each request."),
         key("auth", word(&["own", "bearer"]), "How the key is sent: as the protocol has it, or as `authorization: Bearer`."),
         key("models", Shape::Map { names: Name::Model, of: &Shape::Object(&CAPABILITIES), min: 0 }, "What its models can do, by their ids."),
+    ],
+    others: None,
+};
+
+static PRICE: Object = Object {
+    name: "price",
+    what: "a price",
+    keys: &[
+        key("input", Shape::Number, "Dollars for a million tokens of input."),
+        key("output", Shape::Number, "Dollars for a million tokens of output."),
+        key("cache_read", Shape::Number, "Dollars for a million tokens read from the cache."),
+        key("cache_write", Shape::Number, "Dollars for a million tokens written to the cache."),
+        key("above", Shape::Object(&ABOVE), "What long prompts cost."),
+    ],
+    others: None,
+};
+
+static ABOVE: Object = Object {
+    name: "price_above",
+    what: "the price of long prompts",
+    keys: &[
+        key("tokens", TOKENS, "Prompts of more tokens cost as much."),
+        key("input", Shape::Number, "Dollars for a million tokens of input."),
+        key("output", Shape::Number, "Dollars for a million tokens of output."),
+        key("cache_read", Shape::Number, "Dollars for a million tokens read from the cache."),
+        key("cache_write", Shape::Number, "Dollars for a million tokens written to the cache."),
     ],
     others: None,
 };
@@ -106,7 +157,7 @@ impl Configuration {
         if !matches!(root.value, Yaml::Map(_) | Yaml::Null) {
             let message = format!("a configuration file is a map, but the file holds {}", root.value.kind());
             let wrong = Diagnostic::error(codes::WRONG_TYPE, source, root.span, message);
-            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models` and `defaults`")]));
+            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models`, `prices` and `defaults`")]));
         }
         let mut found = if matches!(root.value, Yaml::Null) { Vec::new() } else { check::check(source, &root, &FILE) };
         found.retain(|found| found.severity == Severity::Error);
@@ -115,6 +166,10 @@ impl Configuration {
             source: source.clone(),
             providers: fields.map("providers").map(|(name, node)| (name.clone(), provider(&Fields::new(source, node, &PROVIDER)))).collect(),
             models: fields.map("models").map(|(name, node)| (name.clone(), file::model(&Fields::new(source, node, &keys::MODEL)))).collect(),
+            prices: fields
+                .map("prices")
+                .map(|(name, node)| (name.clone(), price(&Spanned::new(Fields::new(source, node, &PRICE), name.span), &mut found)))
+                .collect(),
             defaults: fields.object("defaults", &keys::DEFAULTS).map(|fields| file::defaults(&fields)).unwrap_or_default(),
         };
         for (_, provider) in &read.providers {
@@ -122,6 +177,36 @@ impl Configuration {
         }
         if found.is_empty() { Ok(read) } else { Err(check::in_order(found)) }
     }
+}
+
+fn price(fields: &Spanned<Fields<'_>>, found: &mut Vec<Diagnostic>) -> Price {
+    let rates = rates(fields, found);
+    let above = fields.value.object("above", &ABOVE).and_then(|above| {
+        let rates = self::rates(&above, found);
+        let tokens = above.value.whole("tokens");
+        if tokens.is_none() {
+            found.push(Diagnostic::error(codes::MISSING_KEY, above.value.source, above.span, "the price of long prompts needs the key `tokens`"));
+        }
+        Some((tokens?.value, rates))
+    });
+    Price { rates, above }
+}
+
+fn rates(fields: &Spanned<Fields<'_>>, found: &mut Vec<Diagnostic>) -> Rates {
+    let mut rate = |key: &'static str, is_needed: bool| match fields.value.number(key) {
+        Some(rate) if rate.value < 0.0 || !rate.value.is_finite() => {
+            found.push(Diagnostic::error(codes::OUT_OF_RANGE, fields.value.source, rate.span, format!("`{key}` must not be below 0")));
+            None
+        }
+        Some(rate) => Some(rate.value),
+        None if is_needed => {
+            found.push(Diagnostic::error(codes::MISSING_KEY, fields.value.source, fields.span, format!("a price needs the key `{key}`")));
+            None
+        }
+        None => None,
+    };
+    let (input, output) = (rate("input", true).unwrap_or_default(), rate("output", true).unwrap_or_default());
+    Rates { input, output, cache_read: rate("cache_read", false), cache_write: rate("cache_write", false) }
 }
 
 fn provider(fields: &Fields<'_>) -> Provider {

@@ -20,7 +20,7 @@ mod verbs;
 mod yaml;
 
 pub use choices::*;
-pub use configuration::{Configuration, Provider};
+pub use configuration::{Configuration, Price, Provider, Rates};
 pub use duration::parse_duration;
 pub use schema::json_schema;
 pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};

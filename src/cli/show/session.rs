@@ -167,7 +167,12 @@ impl Screen {
             (read, 0) => format!(" ({} from the cache)", thousands(read)),
             (read, written) => format!(" ({} from the cache, {} into it)", thousands(read), thousands(written)),
         };
-        let price = turn.usd.filter(|usd| *usd > 0.0).map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
+        let price = match turn.usd {
+            None => ", price unknown".to_owned(),
+            // What a script says costs nothing.
+            Some(usd) if usd > 0.0 => format!(", ${usd:.4}"),
+            Some(_) => String::new(),
+        };
         let used = format!("{}, {} tokens in{cached}, {} out{price}, {}", stop_word(turn.stop), thousands(usage.prompt()), thousands(usage.output), turn.model);
         let _ = writeln!(
             self.text,
