@@ -29,7 +29,7 @@ pub(crate) struct Asks {
     pub(crate) turns: usize,
     /// Calls in each of them.
     pub(crate) calls: usize,
-    /// The shell command of each; the number of the turn is added where it takes no argument.
+    /// The shell command of each; the number of the turn is added where it takes no argument, and stands where it says `TURN`.
     pub(crate) command: &'static str,
 }
 
@@ -148,7 +148,7 @@ fn count(body: &[u8], word: &[u8]) -> usize {
 
 fn tool_calls(asks: Asks, turn: usize) -> String {
     // The input differs by turn, so that nobody's guard against repeated calls ends the conversation.
-    let command = if asks.command.contains(' ') { asks.command.to_owned() } else { format!("{} {turn}", asks.command) };
+    let command = if asks.command.contains(' ') { asks.command.replace("TURN", &turn.to_string()) } else { format!("{} {turn}", asks.command) };
     let block = |at: usize| {
         format!(
             "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{at},\"content_block\":{{\"type\":\"tool_use\",\"id\":\"toolu_{turn}_{at}\",\"name\":\"Bash\",\"input\":{{}}}}}}\n\n\

@@ -34,7 +34,7 @@ version: 1
 name: NAME
 inputs: { agents: { type: array, items: { type: integer } } }
 defaults: { max_parallel: 128 }
-agents: { worker: { system: "You work.", access: ACCESS, tools: [Bash] } }
+agents: { worker: { system: "You work.", access: ACCESS, tools: [Bash], max_turns: 400 } }
 steps:
   work:
     for_each: { items: "{{ inputs.agents }}", as: n, max_parallel: 128 }

@@ -15,8 +15,9 @@ use std::{error::Error, time::Duration};
 /// Runs of each quick measure, and of each slow one.
 const QUICK: usize = 20;
 const SLOW: usize = 5;
-/// Turns of a conversation whose turns are measured.
+/// Turns of a conversation whose turns are measured, and of one that grows.
 const TURNS: usize = 60;
+const LONG: usize = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -44,6 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if wanted("sleep") {
         sleeps(&lab, &clock)?;
+    }
+    if wanted("loop") {
+        growth(&lab, &clock)?;
     }
     for agents in [8, 32, 128] {
         if wanted(&format!("agents-{agents}")) {
@@ -129,6 +133,27 @@ fn sleeps(lab: &Lab, clock: &Clock) -> Result<(), Box<dyn Error>> {
     for (name, n) in [("8 x `sleep 1` in the first reply", 0), ("8 x `sleep 1` in a later reply", 1)] {
         compare(name, &nth(&floor, n), &nth(&engine, n));
     }
+    Ok(())
+}
+
+/// The same in a conversation that grows to two hundred turns of 2 KB results: what a turn costs must not grow with it.
+fn growth(lab: &Lab, clock: &Clock) -> Result<(), Box<dyn Error>> {
+    let mock = Mock::start(Asks { turns: LONG, calls: 1, command: "printf '%02048d' TURN" }, clock)?;
+    let once = |who| -> Result<Vec<Duration>, Box<dyn Error>> {
+        lab.run(who, 1, &mock)?;
+        let gaps = mock.take_heard().gaps;
+        if gaps.len() == LONG { Ok(gaps) } else { Err(format!("{LONG} turns wanted, {} seen", gaps.len()).into()) }
+    };
+    let (floor, engine) = both(SLOW, || once(Who::Floor), || once(Who::Readers))?;
+    let around = |runs: &[Vec<Duration>], turns: std::ops::Range<usize>| runs.iter().flat_map(|gaps| gaps[turns.clone()].to_vec()).collect::<Vec<_>>();
+    let (early, late) = (5..15, LONG - 10..LONG);
+    compare("loop: around turn 10", &around(&floor, early.clone()), &around(&engine, early.clone()));
+    compare("loop: around turn 200", &around(&floor, late.clone()), &around(&engine, late.clone()));
+    let ratio = |runs: &[Vec<Duration>], part| {
+        let of = |turns| percentile(&around(runs, turns), part).as_secs_f64();
+        format!("{:.2}", of(late.clone()) / of(early.clone()).max(1e-9))
+    };
+    row(["loop: turn 200 to turn 10", &ratio(&floor, 50), &ratio(&floor, 95), &ratio(&engine, 50), &ratio(&engine, 95), ""]);
     Ok(())
 }
 

@@ -154,6 +154,7 @@ fn micro(usd: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::{clock::Clock, llm::script::reply, message::Usage};
+    use std::collections::VecDeque;
 
     #[test]
     fn what_is_in_flight_counts_and_a_refusal_is_remembered() {
@@ -166,5 +167,30 @@ mod tests {
         assert_eq!(purse.take(60), Ok(()));
         purse.settle(60, Some(&Reply { usage: Usage { input: 10, output: 10, ..Usage::default() }, usd: Some(1.5), ..reply("", &[]) }));
         assert_eq!(purse.take(10), Err(Limit::Money));
+    }
+
+    #[test]
+    fn fifty_agents_pass_a_budget_by_no_more_than_what_was_in_flight() {
+        const EACH: f64 = 0.05;
+        for limits in [Limits { usd: Some(10.0), ..Limits::RUN }, Limits { tokens: 400_000, ..Limits::RUN }] {
+            let purse = RunPurse::new(limits, &Spent::default(), Clock::system());
+            let mut in_flight: VecDeque<Usage> = VecDeque::new();
+            let (mut usd, mut tokens, mut at_the_limit) = (0.0, 0, None);
+            for request in 0.. {
+                while in_flight.len() < 50 && purse.take(1_000).is_ok() {
+                    in_flight.push_back(Usage { input: 700, output: 100 + request % 150, ..Usage::default() });
+                }
+                let Some(usage) = in_flight.pop_front() else { break };
+                purse.settle(1_000, Some(&Reply { usage, usd: Some(EACH), ..reply("", &[]) }));
+                (usd, tokens) = (usd + EACH, tokens + usage.total());
+                if limits.usd.is_some_and(|most| usd >= most - 1e-9) && at_the_limit.is_none() {
+                    at_the_limit = Some(in_flight.len());
+                }
+            }
+            let over = u32::try_from(at_the_limit.unwrap_or_default()).unwrap();
+            assert!(usd <= limits.usd.unwrap_or_default() + EACH * f64::from(over) + 1e-6, "{usd} with {over} in flight");
+            assert!(tokens <= limits.tokens, "what is expected of a prompt is set aside: {tokens}");
+            assert!(purse.reached().is_some());
+        }
     }
 }
