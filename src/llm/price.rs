@@ -59,7 +59,8 @@ pub(super) fn warm() {
 /// Returns the dollars that `usage` of a model cost at the moment `at`; `None` where the price is not known.
 pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Option<f64> {
     if let Some(price) = endpoint.prices.get(model) {
-        return Some(price.usd(usage));
+        // What a search costs there was not said.
+        return (usage.searches == 0).then(|| price.usd(usage));
     }
     let calculator = Calculator::bundled();
     let provider = calculator.find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
@@ -145,9 +146,9 @@ mod tests {
                 .into();
         let cost = |model: &str, usage: Usage| usd(&mine, model, &usage, AT).unwrap();
         for model in ["claude-opus-5-5", "new"] {
-            assert!((cost(model, Usage { input: 1_000, output: 1_000, cache_read: 10_000, cache_write: 1_000 }) - 0.005).abs() < 1e-9);
+            assert!((cost(model, Usage { input: 1_000, output: 1_000, cache_read: 10_000, cache_write: 1_000, searches: 0 }) - 0.005).abs() < 1e-9);
             assert!(
-                (cost(model, Usage { input: 1, output: 1_000_000, cache_read: 1_000_000, cache_write: 0 }) - 9.000_003).abs() < 1e-9,
+                (cost(model, Usage { input: 1, output: 1_000_000, cache_read: 1_000_000, cache_write: 0, searches: 0 }) - 9.000_003).abs() < 1e-9,
                 "more than a million"
             );
         }

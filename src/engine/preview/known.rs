@@ -150,7 +150,7 @@ impl<'a> Known<'a> {
             from: from(&step.work),
             agent: step.sessions().map(|(agent, sessions)| self.agent(agent, sessions.into(), choices)),
             retry_with: step.retry_with.as_ref().map(|agent| agent.name.clone()),
-            cache: is_kept(step).then(|| self.cache(plan, step, made.as_deref(), &given, at)),
+            cache: is_kept(step).then(|| self.cache(plan, step, (made.as_deref(), &given), at)),
             items,
             workspace: workspace(step).to_owned(),
             base: base(step, given),
@@ -237,7 +237,7 @@ impl<'a> Known<'a> {
     }
 
     /// Looks up whether recorded results stand for a step's work, where all that it is made from is known.
-    fn cache(&self, plan: &Plan, step: &PlannedStep, items: Option<&[Item]>, given: &BTreeSet<String>, at: &Surroundings) -> CachePreview {
+    fn cache(&self, plan: &Plan, step: &PlannedStep, (items, given): (Option<&[Item]>, &BTreeSet<String>), at: &Surroundings) -> CachePreview {
         let open = |why: String| CachePreview { standing: "open".to_owned(), hits: 0, runs: Vec::new(), why };
         if let Some(read) = scope::reads(step).first() {
             return open(format!("it reads what `{read}` gives"));
