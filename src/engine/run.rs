@@ -79,7 +79,7 @@ pub(super) async fn drive<S: Store>(
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
     let purse = RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone());
-    let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none() && crew.services().is_some();
+    let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none();
     let purse = Arc::new(if asks { purse.asking(journal.state().raises()) } else { purse });
     let accounts = Accounts::new(purse.clone(), journal.state());
     let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
@@ -433,7 +433,10 @@ impl<S: Store> Engine<'_, S> {
                 Ok(())
             }
             Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.purse.asks()) {
-                Some(question) => self.append(vec![question]),
+                Some(question) => {
+                    let answer = self.people.at_once(&question);
+                    self.append(std::iter::once(question).chain(answer).collect())
+                }
                 None => self.hold(limit),
             },
             _ => Ok(()),

@@ -11,7 +11,7 @@ use super::{
     stub,
 };
 use crate::{
-    agent::{Purse, Trouble, out_of_budget},
+    agent::{Purse, Trouble},
     clock::{Clock, Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
     journal::{Journal, Nowhere, RunState},
@@ -46,6 +46,8 @@ pub struct Simulated {
     pub took: Duration,
     /// The limit of the run that was reached.
     pub limit: Option<Limit>,
+    /// How often a person would be asked for more of the run's budget, and gives it.
+    pub raises: u32,
     /// Records that its journal would have.
     pub records: u64,
 }
@@ -123,6 +125,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         skipped: watched.skipped,
         took,
         limit: watched.limit,
+        raises: watched.raises,
         records: watched.records,
     })
 }
@@ -132,6 +135,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
 struct Watched {
     skipped: Vec<(NodeId, SkipCause)>,
     limit: Option<Limit>,
+    raises: u32,
     records: u64,
     /// The keys of items by the path of their step.
     items: BTreeMap<Vec<String>, BTreeSet<String>>,
@@ -143,6 +147,8 @@ impl Watched {
         match &record.event {
             Event::StepFinished { node, outcome: Outcome::Skipped(cause) } => self.skipped.push((node.clone(), cause.clone())),
             Event::LimitReached { limit } => self.limit = Some(*limit),
+            // Nobody else asks in a simulated run.
+            Event::QuestionAnswered { .. } => self.raises += 1,
             Event::ItemsAdded { step, items, .. } => {
                 self.items.entry(stub::path(step)).or_default().extend(items.iter().map(|item| item.key.clone()));
             }
@@ -225,6 +231,7 @@ impl Stage {
     fn begin(&self, job: &Job, step: &PlannedStep, act: &Act) -> usize {
         let now = Duration::from_millis(self.clock.now().0);
         let mut scene = self.scene();
+        *scene.times.entry((stub::path(&job.node), job.node.item.clone())).or_default() += 1;
         let after = scene.cause;
         let (node, attempt) = (job.node.clone(), job.state.attempts);
         let (usd, tokens, is_made_up) = (act.usd, act.tokens.unwrap_or(0), act.is_made_up);
@@ -243,12 +250,9 @@ impl Stage {
         }
     }
 
-    /// Counts how often a node is done: what it gives may differ from time to time.
-    fn count(&self, node: &NodeId) -> usize {
-        let mut scene = self.scene();
-        let times = scene.times.entry((stub::path(node), node.item.clone())).or_default();
-        *times += 1;
-        *times - 1
+    /// Returns how often a node was done: what it gives may differ from time to time.
+    fn times(&self, node: &NodeId) -> usize {
+        self.scene().times.get(&(stub::path(node), node.item.clone())).copied().unwrap_or_default()
     }
 
     /// Returns the nodes of these steps whose work was captured.
@@ -262,18 +266,14 @@ impl Stage {
         scene.written.iter().filter(|node| from.contains(&node.step) && stub::beside(node, &job.node)).cloned().collect()
     }
 
-    /// Decides how a node ends: after how long, and how.
-    fn act(&self, job: &Job, step: &PlannedStep, purse: &dyn Purse) -> Act {
-        let said = stub::said(&self.stub, step, &job.node, self.count(&job.node));
+    /// Decides how a node ends: after how long, and how; nothing where it waits for more of the run's budget.
+    fn act(&self, job: &Job, step: &PlannedStep, purse: &dyn Purse) -> Option<Act> {
+        let said = stub::said(&self.stub, step, &job.node, self.times(&job.node));
         let spends = step.sessions().is_some();
         let (usd, tokens) = if spends { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
         if spends && let Err(refused) = purse.reserve(tokens) {
-            // Nobody is asked for more here: it ends as if the answer were no.
-            let failure = match refused {
-                Trouble::Failed(failure) => failure,
-                Trouble::Parked | Trouble::Interrupted => out_of_budget(Limit::Tokens),
-            };
-            return Act { takes: Duration::ZERO, usd: 0.0, tokens: None, is_made_up: false, end: failure.into() };
+            let Trouble::Failed(failure) = refused else { return None };
+            return Some(Act { takes: Duration::ZERO, usd: 0.0, tokens: None, is_made_up: false, end: failure.into() });
         }
         let (takes, too_long) = stub::takes(&said, step);
         let mut act = Act { takes, usd, tokens: spends.then_some(tokens), is_made_up: false, end: Outcome::Succeeded(Success::default()) };
@@ -287,7 +287,7 @@ impl Stage {
             act.is_made_up = given.as_ref().is_ok_and(|given| given.is_made_up);
             act.end = given.map_or_else(Outcome::Failed, |given| Outcome::Succeeded(given.success));
         }
-        act
+        Some(act)
     }
 }
 
@@ -338,7 +338,10 @@ impl Crew for Cast {
             let bug = Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", job.node.step));
             return Box::pin(async move { End::Finished(bug.into()) });
         };
-        let act = self.0.act(&job, step, job.purse.as_ref());
+        let Some(act) = self.0.act(&job, step, job.purse.as_ref()) else {
+            let released = self.0.schedule(None, Duration::ZERO, job.cancel.clone());
+            return Box::pin(async move { released.await.map_or(End::Interrupted, |()| End::Parked) });
+        };
         let leg = self.0.begin(&job, step, &act);
         let released = self.0.schedule(Some(leg), act.takes, job.cancel.clone());
         let stage = self.0.clone();

@@ -179,6 +179,22 @@ fn the_run_ends_at_its_budget_as_a_real_one_would() {
 }
 
 #[test]
+fn a_budget_that_asks_is_raised_at_once() {
+    for (budget, raises) in [("usd: 0.25", 1), ("tokens: 50000", 1), ("turns: 2", 2), ("time: 3m", 1), ("usd: 9", 0)] {
+        let yaml = format!(
+            "version: 1\nname: dear\nbudget: {{ {budget}, on_exceed: ask }}\nagents: {{ worker: {{ system: \"You work.\" }} }}\nsteps:\n  work: {{ for_each: {{ items: [1, 2, 3, 4, 5], as: n, max_parallel: 1 }}, agent: worker, prompt: \"Do {{{{ n }}}}.\" }}\n"
+        );
+        let bench = Bench::new().workflow("dear", &yaml);
+        let stub = "defaults: { usd: 0.1, tokens: 20000 }\n";
+        let run = json(&simulate(&bench, "dear", stub, &["--json"]).code(0));
+        assert_eq!((run["limit"].clone(), run["raises"].clone()), (Value::Null, raises.into()), "{budget}: {run}");
+        assert_eq!(run["tries"].as_array().unwrap().len(), 5, "{budget}: who waits is no try: {run}");
+        let said = simulate(&bench, "dear", stub, &[]).code(0).out;
+        assert_eq!(said.contains("for as much again of its budget"), raises > 0, "{said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_stub_is_said_with_its_place() {
     let bench = Bench::new().workflow("build", BUILD);
     let wrong = |stub: &str| simulate(&bench, "build", stub, &["--input", "goal=x"]).code(2).err;

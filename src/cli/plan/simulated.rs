@@ -79,6 +79,10 @@ fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
         thousands(tokens),
         if steps == 1 { "try" } else { "tries" }
     );
+    if run.raises > 0 {
+        let times = if run.raises == 1 { "once".to_owned() } else { format!("{} times", run.raises) };
+        let _ = writeln!(text, "Asks         {times} for as much again of its budget, which is given");
+    }
     let (tone, end) = match &run.outcome {
         Some(Outcome::Succeeded(_)) if run.limit.is_some() => (Tone::Warn, "succeeded, in part: a limit was reached".to_owned()),
         Some(Outcome::Succeeded(success)) if success.output.as_object().is_some_and(|outputs| !outputs.is_empty()) => {
@@ -130,6 +134,7 @@ fn of_json(plan: &Plan, run: &Simulated) -> Value {
         "workflow": plan.name,
         "outcome": run.outcome,
         "limit": run.limit,
+        "raises": run.raises,
         "took_ms": ms(run.took),
         "peak": run.peak,
         "max_parallel": plan.max_parallel,
