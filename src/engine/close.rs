@@ -69,12 +69,13 @@ impl Close {
         if let Some(failure) = self.failure {
             return Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure }));
         }
+        // Before the branch: a run whose outputs cannot be made has failed, and leaves none.
+        let output = self.output.clone()?;
         let joined = join(services, self.run.base.clone(), self.tips.clone()).await?;
         let commit = (joined != self.run.base).then_some(joined);
         if let Some(commit) = &commit {
             self.make_branch(services, commit).await?;
         }
-        let output = self.output.clone()?;
         self.clear_away(services).await;
         Ok(Outcome::Succeeded(Success { output, commit }))
     }
