@@ -208,8 +208,15 @@ fn endings(text: &mut String, state: &RunState, said: Option<&Failure>) {
 }
 
 fn agents(text: &mut String, state: &RunState) {
-    let rows: Vec<(&NodeId, &NodeState, Spent)> =
-        state.nodes().into_iter().filter(|(_, node)| node.conversation.brief().is_some()).map(|(id, node)| (id, node, *node.conversation.spent())).collect();
+    let nodes = state.nodes();
+    // What sub-agents and helpers use is charged to the node they work for, and they have rows of their own.
+    let helpers: Vec<_> = nodes.iter().filter(|(id, _)| id.helper.is_some()).collect();
+    let own = |id: &NodeId, node: &NodeState| {
+        let below = helpers.iter().filter(|(helper, _)| id.helper.is_none() && helper.owner() == *id);
+        below.fold(node.spent, |spent, (_, helper)| spent.since(&helper.spent))
+    };
+    let all = nodes.iter().map(|(id, node)| (*id, *node, own(id, node)));
+    let rows: Vec<(&NodeId, &NodeState, Spent)> = all.filter(|(_, node, spent)| node.conversation.brief().is_some() || spent.turns > 0).collect();
     if rows.is_empty() {
         return;
     }
