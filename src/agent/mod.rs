@@ -271,8 +271,11 @@ impl<'a> Agent<'a> {
         let prefix = self.prefix.extend(&brief, self.talk.messages(), self.talk.shown()).map_err(|unlike| {
             Failure::new(FailureKind::Bug, format!("go on with the conversation: {unlike}")).hint("nothing was sent; report this, with the run's journal")
         })?;
-        guard::admit(&self.session.spec.limits, &self.talk, self.equipment.clock.elapsed().saturating_sub(self.began), estimate)?;
+        // The accounts are asked first: where a session has no more than the step or the run, it is theirs that is used up, and
+        // they know what follows.
         self.equipment.purse.reserve(estimate)?;
+        let began = self.equipment.clock.elapsed().saturating_sub(self.began);
+        guard::admit(&self.session.spec.limits, &self.talk, began, estimate).inspect_err(|_| self.equipment.purse.settle(estimate, None))?;
         let asked = self.request(&brief).await;
         self.equipment.purse.settle(estimate, asked.as_ref().ok());
         match asked {

@@ -10,7 +10,7 @@ use super::screen::{Tone, price};
 use crate::{
     clock::Timestamp,
     engine::{Inbox, Letter, Says},
-    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, StepId, Success},
+    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success},
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
     message::Reply,
 };
@@ -138,7 +138,7 @@ impl Report {
     /// Returns how the run stands, given who has it now.
     pub(super) fn standing(&self, owner: Option<&LeaseError>) -> Standing {
         match (&self.outcome, owner) {
-            (Some(Outcome::Succeeded(_)), _) if self.limit.is_some() => Standing::Partial,
+            (Some(Outcome::Succeeded(_)), _) if self.limit.is_some() || self.nodes.values().any(Node::is_left_out) => Standing::Partial,
             (Some(Outcome::Succeeded(_)), _) => Standing::Succeeded,
             (Some(Outcome::Failed(_)), _) => Standing::Failed,
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
@@ -293,6 +293,11 @@ impl Node {
     /// Returns the questions that it waits with.
     pub(super) fn questions(&self) -> impl Iterator<Item = &Question> {
         self.asks.open_questions().filter(|_| self.outcome.is_none())
+    }
+
+    /// Returns whether it was left out when a budget that may finish was used up.
+    fn is_left_out(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Skipped(SkipCause::Budget(_))))
     }
 
     fn is_asking(&self) -> bool {

@@ -156,7 +156,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     let plan = state.plan();
     let outcome = state.finished();
     let (word, tone) = match outcome {
-        Some(Outcome::Succeeded(_)) if state.limit().is_some() => ("succeeded, in part: a limit was reached", Tone::Good),
+        Some(Outcome::Succeeded(_)) if state.is_partial() => ("succeeded, in part: a limit was reached", Tone::Good),
         Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
         Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
         Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
@@ -318,6 +318,7 @@ pub(super) fn skip_word(cause: &SkipCause) -> String {
         SkipCause::Stopped => "stopped".to_owned(),
         SkipCause::Sibling(node) => format!("because {node} failed"),
         SkipCause::RunEnding => "the run was ending".to_owned(),
+        SkipCause::Budget(node) => format!("the budget of {node} was used up"),
     }
 }
 

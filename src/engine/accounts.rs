@@ -74,18 +74,27 @@ impl Accounts {
         purse
     }
 
+    /// Returns whose account that holds for a node is used up and is to finish, the widest where there are several.
+    pub(super) fn used_up(&self, state: &RunState, node: &NodeId) -> Option<NodeId> {
+        let level = levels(state, node).into_iter().chain(called(state, node)).find(|level| self.reached(level).is_some())?;
+        Some(level.key.0)
+    }
+
+    /// Returns the limit that an account refused a request by, where it is to finish then.
+    fn reached(&self, level: &Level<'_>) -> Option<Limit> {
+        self.open.get(&level.key)?.reached().filter(|_| level.budget.on_exceed == OnExceed::Finish)
+    }
+
     /// Says whether an account that holds for a node is used up and is to finish.
     pub(super) fn winding(&self, state: &RunState, node: &NodeId) -> Winding {
         if self.open.is_empty() {
             return Winding::No;
         }
-        let reached =
-            |level: &Level<'_>| self.open.get(&level.key).and_then(|account| account.reached()).filter(|_| level.budget.on_exceed == OnExceed::Finish);
-        let called = called(state, node).as_ref().and_then(&reached).is_some();
+        let called = called(state, node).is_some_and(|level| self.reached(&level).is_some());
         let mut own = called;
         let mut around = None;
         for level in levels(state, node) {
-            let Some(limit) = reached(&level) else { continue };
+            let Some(limit) = self.reached(&level) else { continue };
             // That of a step with items is around each of them.
             if level.key.0 == *node { own = true } else { around = around.or(Some(limit)) }
         }

@@ -197,7 +197,7 @@ fn was_ended(state: &RunState, cause: &SkipCause) -> bool {
         let Some(Outcome::Skipped(above)) = state.outcome(node) else { return false };
         cause = above;
     }
-    matches!(cause, SkipCause::Stopped | SkipCause::Sibling(_) | SkipCause::RunEnding)
+    matches!(cause, SkipCause::Stopped | SkipCause::Sibling(_) | SkipCause::RunEnding | SkipCause::Budget(_))
 }
 
 fn template(message: &str) -> Failure {

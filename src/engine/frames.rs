@@ -123,7 +123,7 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId, winding: W
 /// reached a limit.
 fn cut_short(state: &RunState, within: &[Frame], frame: &FrameState, winding: Winding) -> Option<Failure> {
     let limit = limit_around(state, winding)?;
-    let left_out = |id: &StepId| matches!(state.outcome(&NodeId::inside(within, id)), Some(Outcome::Skipped(SkipCause::RunEnding)));
+    let left_out = |id: &StepId| matches!(state.outcome(&NodeId::inside(within, id)), Some(Outcome::Skipped(SkipCause::RunEnding | SkipCause::Budget(_))));
     frame.plan.order().iter().any(left_out).then(|| crate::agent::out_of_budget(limit))
 }
 

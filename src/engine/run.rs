@@ -1,7 +1,7 @@
 //! The loop of a run: it alone appends to the journal, and never does a step's work itself.
 use super::{
     Services,
-    accounts::{Accounts, Winding},
+    accounts::Accounts,
     close,
     crew::{Crew, Hands, Waits, Working},
     decide::{Command, Live, decide},
@@ -472,10 +472,13 @@ impl<S: Store> Engine<'_, S> {
             return self.record_halt(node);
         }
         let state = self.journal.state();
-        let winding_down = || state.limit().is_some() && self.plan.on_exceed == OnExceed::Finish || self.accounts.winding(state, node) != Winding::No;
+        let winding_down = || {
+            let of_run = (state.limit().is_some() && self.plan.on_exceed == OnExceed::Finish).then_some(SkipCause::RunEnding);
+            of_run.or_else(|| self.accounts.used_up(state, node).map(SkipCause::Budget))
+        };
         let limited = outcome.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_)));
-        if limited && winding_down() {
-            return self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(SkipCause::RunEnding) }]);
+        if let Some(cause) = limited.then(winding_down).flatten() {
+            return self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(cause) }]);
         }
         if let Some(failure) = outcome.failure() {
             if let Some(due) = self.retry_at(node, failure) {

@@ -359,6 +359,10 @@ impl Crew for Cast {
                     stage.end(leg, act.end.failure().map_or(Ok(()), |failure| Err(failure.message.as_str())));
                     if let Some(tokens) = act.tokens {
                         job.purse.settle(tokens, Some(&paid(act.usd, tokens)));
+                        // A session at a limit would ask once more: that says whose limit it is.
+                        if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) && job.purse.reserve(1).is_ok() {
+                            job.purse.settle(1, None);
+                        }
                     }
                     if act.end.success().is_some_and(|success| success.commit.is_some()) {
                         stage.scene().written.push(job.node.clone());

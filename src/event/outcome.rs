@@ -193,6 +193,8 @@ pub enum SkipCause {
     Sibling(super::NodeId),
     /// The run was ending.
     RunEnding,
+    /// The budget of this step, which may finish with what there is, was used up.
+    Budget(super::NodeId),
 }
 
 impl Outcome {

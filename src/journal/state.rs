@@ -449,6 +449,12 @@ impl RunState {
         self.limit
     }
 
+    /// Returns whether the run did less than it was asked for, since a budget that may finish was used up.
+    pub fn is_partial(&self) -> bool {
+        let is_left_out = |node: &NodeState| matches!(node.outcome, Some(Outcome::Skipped(SkipCause::Budget(_))));
+        self.limit.is_some() || self.nodes.values().any(is_left_out)
+    }
+
     /// Returns the branch the run leaves.
     pub fn branch(&self) -> Option<&Branch> {
         self.branch.as_ref()

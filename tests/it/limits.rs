@@ -243,11 +243,76 @@ fn a_called_workflow_that_may_finish_ends_well_with_what_there_is() {
         let (ended, records) = bench.drive(item).run("outer");
         assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{budget}{step}: {ended:?}");
         assert!(outcome(&records, "call")["succeeded"].is_object(), "{}", outcome(&records, "call"));
-        let skipped = named(&records, "work/").iter().filter(|end| end["skipped"] == "run_ending").count();
+        let skipped = named(&records, "work/").iter().filter(|end| end["skipped"]["budget"]["step"] == "call").count();
         assert_eq!((skipped, asked(&records), reached(&records)), (3, 3, 0), "{budget}{step}");
         let branch = format!("spinney/{}", bench.newest());
         assert_eq!(bench.git(&["diff", "--name-only", "main", &branch]), "a.txt\n");
     }
+}
+
+#[test]
+fn an_agent_whose_budget_may_finish_is_left_out_and_the_run_ends_in_part() {
+    let finish = ", budget: { LIMIT, on_exceed: finish }";
+    let usage = Usage { input: 9_000, output: 1_000, ..Usage::default() };
+    for limit in ["turns: 2", "tokens: 25000", "usd: 0.8"] {
+        let bench = one("", &finish.replace("LIMIT", limit), "");
+        let (ended, records) = bench.drive(move |sent, call| costing(call, sent, usage, Some(0.4))).run("one");
+        assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{limit}: {ended:?}");
+        assert_eq!(outcome(&records, "work")["skipped"]["budget"]["step"], "work", "{limit}: {}", outcome(&records, "work"));
+        assert_eq!((turns(&records, "work"), reached(&records)), (2, 0), "{limit}");
+        let shown = bench.spinney(&["show", &bench.newest().0]).code(0).out;
+        assert!(shown.contains("in part") && shown.contains("the budget of work was used up"), "{shown}");
+    }
+    // The same of the run's own budget, where one agent has it all.
+    let bench = one("", "", "budget: { turns: 2, on_exceed: finish }");
+    let (ended, records) = bench.drive(for_ever).run("one");
+    assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{ended:?}");
+    assert_eq!((&outcome(&records, "work")["skipped"], reached(&records)), (&"run_ending".into(), 1));
+}
+
+#[test]
+fn items_left_out_name_the_budget_of_their_step_and_the_run_says_that_it_is_in_part() {
+    let step = "    budget: { turns: 3, on_exceed: finish }\n    agent: worker";
+    let yaml = MANY.replace("BUDGET", "").replace("JOIN", "all").replace("    agent: worker", step);
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow("many", &yaml);
+    let script = "conversations:\n  - turns:\n      - calls: [{ tool: Bash, input: { command: \"echo a > $RANDOM.txt\" } }]\n      - say: done\n";
+    let (said, records) = bench.run("many", script, &[]);
+    let said = said.code(0).out;
+    assert!(said.contains("succeeded, in part: a limit was reached") && said.contains("the budget of work was used up"), "{said}");
+    for node in ["work/b", "work/c", "work/d"] {
+        assert_eq!(outcome(&records, node)["skipped"]["budget"]["step"], "work", "{node}");
+    }
+    assert!(bench.spinney(&["runs"]).code(0).out.contains("in part"));
+}
+
+#[test]
+fn all_attempts_count_in_the_table_of_agents() {
+    let yaml = "version: 1\nname: tries\nagents: { weak: { system: \"You try.\", max_turns: 2 }, strong: { system: \"You do.\" } }
+steps:
+  work: { for_each: { items: [a], as: it, on_item_failure: { retry_with: strong } }, agent: weak, prompt: \"Build {{ it }}.\" }
+";
+    let look = "calls: [{ tool: Bash, input: { command: \"echo LOOK\" } }]";
+    let looks = format!("{{ {} }}, {{ {} }}", look.replace("LOOK", "one"), look.replace("LOOK", "two"));
+    let script = format!("conversations:\n  - {{ agent: weak, turns: [{looks}] }}\n  - {{ agent: strong, turns: [{{ say: done }}] }}\n");
+    let (said, _) = Bench::new().workflow("tries", yaml).run("tries", &script, &[]);
+    let out = said.code(0).out;
+    let row = |name: &str| -> Vec<String> {
+        let line = out.lines().find(|line| line.trim_start().starts_with(name) && line.ends_with('-')).unwrap_or_else(|| panic!("{name}: {out}"));
+        line.split_whitespace().rev().take(4).map(str::to_owned).collect()
+    };
+    assert_eq!(row("work/a"), row("in all"), "{out}");
+    assert_eq!(row("work/a")[3], "3", "{out}");
+}
+
+#[test]
+fn a_run_whose_outputs_cannot_be_made_has_failed_and_leaves_no_branch() {
+    let yaml = "version: 1\nname: blank\nsteps:\n  work: { run: \"echo x > a.txt; echo '{}'\", scope: [\"*.txt\"], output: { parse: json } }\noutputs: { name: \"{{ steps.work.output.name }}\" }\n";
+    let bench = Bench::new().workflow("blank", yaml);
+    let (said, records) = bench.run("blank", "conversations: []", &[]);
+    said.code(1);
+    assert_eq!(outcome(&records, "run")["failed"]["kind"], "template", "{}", outcome(&records, "run"));
+    assert!(!outcome(&records, "work")["succeeded"]["commit"].is_null(), "{}", outcome(&records, "work"));
+    assert_eq!(bench.git(&["branch", "--list", "spinney/*"]), "");
 }
 
 const ROUNDS: &str = "version: 1\nname: rounds\nagents: { worker: { system: \"You work.\", access: write } }

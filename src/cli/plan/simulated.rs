@@ -8,7 +8,7 @@ use crate::{
         validate,
     },
     engine::{self, Leg, SetupError, SimulateError, Simulated},
-    event::Outcome,
+    event::{Outcome, SkipCause},
     plan::Plan,
     source::Source,
     workflow::Stub,
@@ -84,7 +84,9 @@ fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
         let _ = writeln!(text, "Asks         {times} for as much again of its budget, which is given");
     }
     let (tone, end) = match &run.outcome {
-        Some(Outcome::Succeeded(_)) if run.limit.is_some() => (Tone::Warn, "succeeded, in part: a limit was reached".to_owned()),
+        Some(Outcome::Succeeded(_)) if run.limit.is_some() || run.skipped.iter().any(|(_, cause)| matches!(cause, SkipCause::Budget(_))) => {
+            (Tone::Warn, "succeeded, in part: a limit was reached".to_owned())
+        }
         Some(Outcome::Succeeded(success)) if success.output.as_object().is_some_and(|outputs| !outputs.is_empty()) => {
             (Tone::Good, format!("succeeded: {}", line(&success.output.to_string(), 400)))
         }
