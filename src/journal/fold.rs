@@ -17,7 +17,6 @@ impl RunState {
             Event::RunStarted(started) => self.run_started(started),
             Event::RunResumed { .. } => {
                 self.parked.clear();
-                self.something_moved();
             }
             Event::ConditionEvaluated { node, holds } => self.condition_evaluated(node, *holds),
             Event::FrameOpened { node, round, base, inputs } => {
@@ -52,7 +51,10 @@ impl RunState {
             Event::SelectAdvanced { node, progress } => self.node_mut(node).selected.push(progress.clone()),
             Event::WorkDelivered { node, delivery } => self.node_mut(node).delivered = Some(delivery.clone()),
             Event::QuestionAsked { node, .. } | Event::QuestionAnswered { node, .. } | Event::HookRan { node, .. } => self.questioned(node, event),
-            Event::Told { node, text, letter, .. } => self.words.entry(node.clone()).or_default().push(Word { text: text.clone(), letter: letter.clone() }),
+            Event::Told { node, text, letter, .. } => {
+                self.words.entry(node.clone()).or_default().push(Word { text: text.clone(), letter: letter.clone() });
+                self.orchestrator_told(node);
+            }
             Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
@@ -68,6 +70,7 @@ impl RunState {
                 if let Some(frame) = self.frame_mut(&node.within) {
                     frame.watch.rested(text, failure.is_some());
                 }
+                self.orchestrator_told(node);
             }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::StepFinished { node, outcome } => self.step_finished(node, outcome, at),
@@ -126,6 +129,18 @@ impl RunState {
         state.phase = Phase::Running;
         state.attempts = state.attempts.max(1);
         state.round = round;
+    }
+
+    /// Lets an orchestrator that rests, and has not heard all that was said to it, be woken again although nothing else has changed.
+    fn orchestrator_told(&mut self, node: &NodeId) {
+        let heard = self.nodes.get(node).map_or(0, |state| state.conversation.told());
+        let rests = self.watch_of(node).is_some_and(|watch| !watch.is_awake());
+        if rests
+            && self.words.get(node).is_some_and(|said| said.len() > heard)
+            && let Some(frame) = self.frame_mut(&node.within)
+        {
+            frame.watch.something_moved();
+        }
     }
 
     fn something_moved(&mut self) {
@@ -269,6 +284,9 @@ impl RunState {
     }
 
     fn questioned(&mut self, id: &NodeId, event: &Event) {
+        if matches!(event, Event::QuestionAnswered { .. }) && !self.is_orchestrator(id) {
+            self.something_moved();
+        }
         self.raises += u32::from(matches!(event, Event::QuestionAnswered { allowed: true, .. }) && *id == account());
         let state = self.node_mut(id);
         state.conversation.apply(event);
