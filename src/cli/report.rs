@@ -144,10 +144,23 @@ impl Report {
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
             (None, Some(LeaseError::Held { pid, .. })) => Standing::Running(Some(*pid)),
             (None, Some(LeaseError::HeldByUnknown { .. } | LeaseError::Io { .. })) => Standing::Running(None),
+            (None, None) if self.nodes.iter().any(|(id, node)| self.is_at_work(id, node)) => Standing::Interrupted,
             (None, None) if !self.questions().is_empty() || self.nodes.values().any(|node| node.parked.is_some()) => Standing::Parked,
             (None, None) if self.nodes.values().any(Node::is_asking) => Standing::Answered,
             (None, None) => Standing::Interrupted,
         }
+    }
+
+    /// Returns whether something was being done at a node when the last record was made: it had begun, and neither waited for
+    /// a person or a model itself nor for what is inside of it. While the run asks for more of its budget, who wants some waits.
+    fn is_at_work(&self, id: &NodeId, node: &Node) -> bool {
+        let waits = |node: &Node| node.is_asking() || node.parked.is_some();
+        let stands_in = |other: &NodeId| other.is_inside(id) || (other.owner() == *id && other.helper.is_some());
+        node.attempts > 0
+            && node.outcome.is_none()
+            && !waits(node)
+            && !self.nodes.get(&journal::account()).is_some_and(waits)
+            && !self.nodes.iter().any(|(other, node)| stands_in(other) && (other.helper.is_none() || waits(node)))
     }
 
     /// Returns the node that people write like this.

@@ -99,6 +99,7 @@ fn head(report: &Report, standing: Standing, color: bool) -> String {
     let state = match standing {
         Standing::Running(Some(pid)) => format!("running, process {pid}"),
         Standing::Answered => format!("answered, waits for `spinney resume {}`", line(&report.run(), 100)),
+        Standing::Interrupted => format!("interrupted; `spinney resume {}` goes on", line(&report.run(), 100)),
         other => other.word().to_owned(),
     };
     let mut text = format!("Run {}: {}\n", line(&report.run(), 100), paint(color, standing.tone(), &state));
