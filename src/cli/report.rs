@@ -36,6 +36,8 @@ pub(super) struct Report {
     pub(super) outcome: Option<Outcome>,
     pub(super) orchestrator: Option<NodeId>,
     pub(super) last_words: Option<String>,
+    /// The orchestrators, those of called workflows too.
+    watchers: BTreeSet<NodeId>,
     /// What people have said and nobody has taken up.
     pub(super) letters: Vec<Letter>,
     nodes: BTreeMap<NodeId, Node>,
@@ -208,6 +210,19 @@ impl Report {
         all.filter(|(id, question)| self.outcome.is_none() && self.answered_by(id, question).is_none()).collect()
     }
 
+    /// Returns the steps all of whose items have ended and that stay open for what the orchestrator of their workflow may
+    /// still do, which waits for an answer.
+    pub(super) fn held_open(&self) -> Vec<&NodeId> {
+        let asks = |step: &NodeId| self.questions().iter().any(|(id, _)| id.owner() == *step);
+        let watchers: Vec<&NodeId> = self.watchers.iter().filter(|watcher| asks(watcher)).collect();
+        let is_held = |id: &NodeId, node: &Node| {
+            let mut items = self.nodes.iter().filter(|(item, _)| item.item.is_some() && item.helper.is_none() && item.whole() == *id).peekable();
+            let watched = || watchers.iter().any(|watcher| watcher.within == id.within);
+            id.item.is_none() && node.outcome.is_none() && watched() && items.peek().is_some() && items.all(|(_, item)| item.outcome.is_some())
+        };
+        self.nodes().into_iter().filter(|(id, node)| is_held(id, node)).map(|(id, _)| id).collect()
+    }
+
     /// Returns how many of the workflow's own steps have ended, and how many are spoken of. The orchestrator, the endings and
     /// what runs inside of steps are none.
     pub(super) fn steps(&self) -> (usize, usize) {
@@ -258,7 +273,12 @@ impl Report {
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),
             Event::BranchMade { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: true }),
             Event::RunFinished { outcome } => self.outcome = Some(outcome.clone()),
-            Event::OrchestratorWoken { node, .. } if node.within.is_empty() => self.orchestrator = Some(node.clone()),
+            Event::OrchestratorWoken { node, .. } => {
+                self.watchers.insert(node.clone());
+                if node.within.is_empty() {
+                    self.orchestrator = Some(node.clone());
+                }
+            }
             Event::OrchestratorRested { node, text, failure: None } if node.within.is_empty() && !text.trim().is_empty() => {
                 self.last_words = Some(text.clone());
             }

@@ -232,6 +232,10 @@ pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
     if report.nodes().iter().any(|(_, node)| node.parked.is_some()) {
         let _ = write!(text, "\nGo on once the model can be had again with\n  spinney resume {run}\n");
     }
+    for id in report.held_open() {
+        let name = plain(&id.to_string());
+        let _ = write!(text, "\n`{name}` stays open: the orchestrator, which may add items or try them again, waits for an answer\n");
+    }
     if !open.is_empty() {
         text.push_str("\nAnswer with\n");
     }

@@ -9,6 +9,7 @@ use crate::{
     clock::Timestamp,
     event::{CommitId, Delivery, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId},
     plan::{Plan, PlannedStep},
+    workflow::Power,
 };
 use serde_json::{Map, Value};
 use std::{
@@ -468,8 +469,13 @@ impl RunState {
     /// Returns whether a step's items may be joined: nothing can be added to them any more.
     pub fn may_join(&self, step: &NodeId) -> bool {
         let Some(frame) = self.frames.get(step.within.as_slice()) else { return true };
-        let spec = frame.plan.orchestrator.as_ref();
-        spec.is_none_or(|spec| !spec.supervises.contains(&step.step) || spec.may.is_empty() || frame.watch.is_quiet())
+        let Some(spec) = frame.plan.orchestrator.as_ref().filter(|spec| spec.supervises.contains(&step.step)) else { return true };
+        let may_change = |power: &Power| match power {
+            Power::AddItems => self.step(step).is_some_and(|step| step.for_each.is_some()) && frame.watch.added() < spec.max_added,
+            Power::Retry => self.items(step).any(|(_, item)| item.outcome.as_ref().is_some_and(|outcome| outcome.failure().is_some())),
+            Power::Stop | Power::Ask => false,
+        };
+        frame.watch.is_quiet() || !spec.may.iter().any(may_change)
     }
 
     /// Returns whether a node is the orchestrator of its frame.

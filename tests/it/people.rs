@@ -340,6 +340,7 @@ fn the_orchestrator_asks_a_person_and_others_go_on_meanwhile() {
     let run = bench.newest();
     assert!(said.out.contains("Left or right?") && said.out.contains(&format!("spinney answer {run} TEXT")), "{}", said.out);
     assert!(outcome(&records, "fan/a")["succeeded"].is_object());
+    assert!(outcome(&records, "fan")["succeeded"].is_object(), "who may only ask holds no step open");
     let said = bench.spinney(&["answer", &run.0, "orchestrator", "up"]).code(2);
     assert!(said.err.contains("left, right"), "{}", said.err);
     bench.spinney(&["answer", &run.0, "right", "--by", "ann"]).code(0);
@@ -347,6 +348,63 @@ fn the_orchestrator_asks_a_person_and_others_go_on_meanwhile() {
     invariants::check(&records, &bench.repo());
     assert!(records.iter().any(|record| matches!(&record.event, Event::OrchestratorRested { text, .. } if text == "right it is")), "{records:#?}");
     assert!(!records.iter().any(|record| matches!(&record.event, Event::ToolStarted { .. })), "a question is no call that could be made twice");
+}
+
+#[test]
+fn a_step_that_stays_open_for_an_orchestrator_who_waits_says_so() {
+    for (may, is_open) in [("add_items, ask", true), ("retry, ask", false), ("stop, ask", false)] {
+        let bench = Bench::new().workflow("watched", &WATCHED.replace("may: [ask]", &format!("may: [{may}]")));
+        let (said, records) = bench.run("watched", BOSS, &[]);
+        let run = bench.newest();
+        let shown = bench.spinney(&["show", &run.0]).code(0).out;
+        for out in [said.code(3).out, shown] {
+            assert_eq!(out.contains("`fan` stays open: the orchestrator"), is_open, "{may}: {out}");
+        }
+        assert_eq!(outcome(&records, "fan").is_null(), is_open, "{may}");
+        bench.spinney(&["answer", &run.0, "right", "--by", "ann"]).code(0);
+        assert!(outcome(&bench.records(&run), "fan")["succeeded"].is_object(), "{may}");
+    }
+}
+
+#[test]
+fn an_orchestrator_is_woken_again_only_when_something_has_changed() {
+    let steps = "  gate: { needs: [fan], approve: { message: \"Go on?\" } }\n  other: { needs: [fan], approve: { message: \"Here too?\" } }\n  late: { needs: [gate], agent: worker, prompt: \"Later.\" }\n";
+    let bench = Bench::new().workflow("watched", &(WATCHED.replace("wake: [start]", "wake: [idle]") + steps));
+    let script = "conversations:\n  - { agent: boss, turns: [{ say: one }, { say: two }, { say: three }, { say: four }, { say: five }] }\n  - { agent: worker, turns: [{ say: done }] }\n";
+    bench.run("watched", script, &[]).0.code(3);
+    let run = bench.newest();
+    let run = run.0.as_str();
+    let woken = || bench.records(&run.into()).iter().filter(|record| matches!(record.event, Event::OrchestratorWoken { .. })).count();
+    assert_eq!(woken(), 1);
+    bench.spinney(&["resume", run]).code(3);
+    bench.spinney(&["tell", run, "late", "be kind"]).code(3);
+    assert_eq!(woken(), 1, "nothing that it steers has changed");
+    bench.spinney(&["tell", run, "orchestrator", "be brief"]).code(3);
+    assert_eq!(woken(), 2, "a word to it is a change");
+    bench.spinney(&["resume", run]).code(3);
+    assert_eq!(woken(), 2, "and it has heard that");
+    bench.spinney(&["approve", run, "gate"]).code(3);
+    assert_eq!(woken(), 3, "an answer is a change");
+    bench.spinney(&["approve", run, "other"]).code(0);
+    let records = bench.records(&run.into());
+    invariants::check(&records, &bench.repo());
+    assert_eq!(woken(), 4, "the end is told");
+}
+
+/// Something was at work beside the question when the process died.
+#[test]
+fn a_run_that_was_killed_beside_a_question_is_interrupted_and_tells_both() {
+    let bench = Bench::new().workflow("held", HELD);
+    mkfifo(&bench.path("home/go"));
+    let mut held = program(&bench, &["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    until(&mut held, "question_asked");
+    held.kill().unwrap();
+    held.wait().unwrap();
+    let run = bench.newest();
+    let shown = bench.spinney(&["show", &run.0]).code(0).out;
+    assert!(shown.contains(&format!("interrupted; `spinney resume {run}` goes on")), "{shown}");
+    assert!(shown.contains("gate asks") && shown.contains(&format!("spinney approve {run}")), "{shown}");
+    assert!(bench.spinney(&["runs"]).code(0).out.contains("interrupted"));
 }
 
 const DEAR: &str = r#"
