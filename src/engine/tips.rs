@@ -26,9 +26,7 @@ impl Tips {
         for need in plan.needs(&node.step).map(|(step, _)| step.id.clone()) {
             if joined.contains(&need) {
                 // A merge starts where its sources started; their work is what it joins.
-                for below in plan.needs(&need).map(|(step, _)| step.id.clone()) {
-                    tips.extend(self.of(state, &node.beside(&below)).iter().cloned());
-                }
+                tips.extend(self.for_node(state, &node.beside(&need)));
             } else {
                 tips.extend(self.of(state, &node.beside(&need)).iter().cloned());
             }
@@ -45,19 +43,16 @@ impl Tips {
         tips.into_iter().collect()
     }
 
-    /// Returns the commits a step passes on: its own, its items', or those it was given. Only asked of ended steps.
+    /// Returns the commits a step passes on: its own, its items', or those it was given. What a merge or a choice brought
+    /// nothing of together goes no further: such a step passes on what its sources started from. Only asked of ended steps.
     fn of(&mut self, state: &RunState, step: &NodeId) -> Arc<[CommitId]> {
         if let Some(tips) = self.passed_on.get(step) {
             return tips.clone();
         }
         let mut tips: BTreeSet<CommitId> = commit(state.outcome(step)).into_iter().collect();
         tips.extend(state.items(step).filter_map(|(_, item)| commit(item.outcome.as_ref())));
-        if tips.is_empty()
-            && let Some(plan) = frames::plan_of(state, step)
-        {
-            for need in plan.needs(&step.step).map(|(step, _)| step.id.clone()) {
-                tips.extend(self.of(state, &step.beside(&need)).iter().cloned());
-            }
+        if tips.is_empty() {
+            tips.extend(self.for_node(state, step));
         }
         let tips: Arc<[CommitId]> = tips.into_iter().collect();
         self.passed_on.insert(step.clone(), tips.clone());

@@ -191,6 +191,7 @@ impl HttpModel {
         let decoder = provider(target.endpoint.protocol).decoder(call, target);
         let (reply, ()) = tokio::join!(decode(response.into_stream(), decoder, watch), self.read_prices());
         let mut reply = reply?;
+        reply.usage = reply.usage.bounded();
         reply.usd = price::usd(target.endpoint, target.model, &reply.usage, self.clock.now());
         Ok(reply)
     }

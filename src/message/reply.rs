@@ -81,6 +81,15 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Usage {
+    /// Returns the same with counts that can be added up without end: nobody uses more than 2^40 tokens in one reply.
+    #[must_use]
+    pub fn bounded(self) -> Usage {
+        const MOST: u64 = 1 << 40;
+        let Usage { input, output, cache_read, cache_write, searches } = self;
+        let [input, output, cache_read, cache_write, searches] = [input, output, cache_read, cache_write, searches].map(|count| count.min(MOST));
+        Usage { input, output, cache_read, cache_write, searches }
+    }
+
     /// Returns every token, in and out.
     pub fn total(&self) -> u64 {
         self.prompt() + self.output

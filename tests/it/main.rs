@@ -4,6 +4,7 @@ mod access;
 mod approve;
 mod architecture;
 mod artefacts;
+mod aside;
 mod ask;
 mod cache;
 mod commands;

@@ -56,7 +56,7 @@ fn normal(text: &str, bench: &Bench) -> String {
     let run = bench.newest().0;
     let text = text.replace(&run, "RUN").replace(&bench.path("").display().to_string(), "TMP/");
     // Tokens are counted from the text of tools and prompts, whose wording is nobody's promise.
-    let tokens = regress::Regex::new(r"\d+k?(?= tokens)|\d+k?(?=  \$0$)").unwrap();
+    let tokens = regress::Regex::new(r"\d+k?(?= tokens)|\d+k?(?=  -$)").unwrap();
     let text: String = text.lines().map(|line| tokens.replace_all(line, "N") + "\n").collect();
     let mut normal = String::new();
     let mut word = String::new();

@@ -1,7 +1,7 @@
 //! A choice as a step: each candidate through the gates in a tree of its own, then the votes of judges on those that passed.
 //!
 //! Every gate and every vote is recorded before the next thing follows from it, and none is taken twice. The order in which
-//! a blind judge sees the candidates follows from the run's name and the number of the vote alone.
+//! a blind judge sees the candidates follows from what the run was started with and the number of the vote alone.
 use super::{
     Candidate, Task, Workplace,
     agent::fitting,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{BlobId, CommitId, Event, Failure, FailureKind, NodeId, RunId, Scores, SelectProgress, Success},
+    event::{BlobId, CommitId, Event, Failure, FailureKind, NodeId, Scores, SelectProgress, Success},
     plan::{AgentSpec, JudgeSpec, PlannedStep, SelectSpec},
     workflow::{Access, Tie},
 };
@@ -275,8 +275,8 @@ impl<'a> Election<'a> {
         if !self.judge.blind {
             return Ballot(order.into_iter().map(|candidate| (candidate.key.clone(), candidate)).collect());
         }
-        let (run, node) = (&self.task.run.run, &self.task.node);
-        order.sort_by_cached_key(|candidate| rank((run, node), number, &candidate.source.node));
+        let seed = format!("{}\n{}", self.task.run.base, Value::Object(self.task.run.inputs.clone()));
+        order.sort_by_cached_key(|candidate| rank((&seed, &self.task.node), number, &candidate.source.node));
         Ballot(order.into_iter().enumerate().map(|(at, candidate)| (letters(at), candidate)).collect())
     }
 
@@ -381,8 +381,8 @@ fn mean(votes: &[Vote]) -> Scores {
 }
 
 /// Ranks a candidate for one vote: as good as by chance, and the same after a crash.
-fn rank((run, node): (&RunId, &NodeId), vote: u32, candidate: &NodeId) -> BlobId {
-    BlobId::of(format!("{run}\n{node}\n{vote}\n{candidate}").as_bytes())
+fn rank((seed, node): (&str, &NodeId), vote: u32, candidate: &NodeId) -> BlobId {
+    BlobId::of(format!("{seed}\n{node}\n{vote}\n{candidate}").as_bytes())
 }
 
 /// Returns `A` to `Z`, then `AA` and so on.
@@ -452,7 +452,7 @@ mod tests {
         let order = |run: &str, vote: u32| {
             let node = NodeId::step(&"pick".into());
             let mut keys = ["a", "b", "c", "d"];
-            keys.sort_by_cached_key(|key| rank((&run.into(), &node), vote, &NodeId::item(&"fix".into(), key)));
+            keys.sort_by_cached_key(|key| rank((run, &node), vote, &NodeId::item(&"fix".into(), key)));
             keys
         };
         let orders: BTreeSet<_> = (1..=12).map(|vote| order("run-1", vote)).collect();

@@ -10,6 +10,11 @@ use aho_corasick::{AhoCorasick, MatchKind};
 /// Shorter words of hexadecimal digits are no commit: git abbreviates to 7.
 const ID_MIN: usize = 7;
 const ID_MAX: usize = 64;
+/// What a session's name holds of a commit.
+const SHORT: usize = 8;
+/// Words of dates as programs spell them.
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// The longest piece of a text that is shown around a difference, in characters: before it, and from it on.
 const BEFORE: usize = 40;
 const AFTER: usize = 120;
@@ -112,6 +117,12 @@ fn names(place: &RunPlace) -> [(String, &'static str); 3] {
     [(place.worktrees.display().to_string(), "<worktrees>"), (place.checkout.display().to_string(), "<checkout>"), (place.run.0.clone(), "<run>")]
 }
 
+/// Names a conversation without the commits that a session may be named after.
+pub(super) fn conversation(node: &str) -> String {
+    let is_commit = |word: &str| word.len() >= SHORT && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    node.split('-').map(|word| if is_commit(word) { "<commit>" } else { word }).collect::<Vec<_>>().join("-")
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -135,16 +146,60 @@ fn duration(text: &str) -> Option<usize> {
     matches!(&unit[..length], "s" | "ms" | "us" | "µs" | "ns" | "sec" | "secs" | "second" | "seconds").then_some(number + space + length)
 }
 
-/// Returns the length of a date at the start, with the time of day where there is one.
+/// Returns the length of a moment at the start: a date with the time of day where there is one, a time of day with seconds, or
+/// the seconds since the epoch.
 fn date(text: &str) -> Option<usize> {
-    let shape = |shape: &[u8], text: &str| {
-        text.len() >= shape.len() && text.bytes().zip(shape).all(|(byte, want)| if *want == b'9' { byte.is_ascii_digit() } else { byte == *want })
+    let day = shape("9999-99-99", text);
+    let length = match day {
+        Some(day) => day + text[day..].strip_prefix(['T', ' ']).and_then(time_of_day).map_or(0, |length| length + 1),
+        None => [time_of_day(text), spelled(text), epoch(text)].into_iter().flatten().next()?,
     };
-    let day = shape(b"9999-99-99", text).then_some(10)?;
-    let time = &text[day..];
-    let moment = [b"T99:99:99Z".as_slice(), b" 99:99:99"].into_iter().find(|wanted| shape(wanted, time)).map_or(0, <[u8]>::len);
-    let end = day + moment;
-    (!text[end..].starts_with(is_word)).then_some(end)
+    (!text[length..].starts_with(is_word)).then_some(length)
+}
+
+/// `15:04:42`, with a fraction and a zone where there are some.
+fn time_of_day(text: &str) -> Option<usize> {
+    let mut end = shape("99:99:99", text)?;
+    end += text[end..].strip_prefix(['.', ',']).and_then(digits).map_or(0, |length| length + 1);
+    let zone = &text[end..];
+    let spaced = ["+99:99", "-99:99", "+9999", "-9999"].into_iter();
+    Some(end + spaced.filter_map(|zone_shape| shape(zone_shape, zone)).next().unwrap_or(usize::from(zone.starts_with('Z'))))
+}
+
+/// `Mon Nov 30 15:04:42 2026 +0000`, `Mon, 30 Nov 2026 15:04:42 GMT`, `Nov 30 15:04`: at least a month and two numbers.
+fn spelled(text: &str) -> Option<usize> {
+    let (mut end, mut at, mut months, mut numbers) = (0, 0, 0, 0);
+    loop {
+        let word_end = text[at..].find(|c: char| !is_word(c) && !matches!(c, ':' | '+' | '-')).map_or(text.len(), |length| at + length);
+        let word = &text[at..word_end];
+        let is_number = ["9", "99", "9999", "99:99", "99:99:99", "+9999", "-9999"].iter().any(|wanted| shape(wanted, word) == Some(word.len()));
+        if MONTHS.contains(&word) {
+            months += 1;
+        } else if is_number {
+            numbers += 1;
+        } else if !DAYS.contains(&word) && !(end > 0 && matches!(word, "UTC" | "GMT" | "AM" | "PM")) {
+            break;
+        }
+        end = word_end;
+        let gap = text[end..].bytes().take_while(|byte| matches!(byte, b' ' | b',')).count();
+        if gap == 0 || gap > 2 {
+            break;
+        }
+        at = end + gap;
+    }
+    (months == 1 && numbers >= 2).then_some(end)
+}
+
+/// Seconds, milliseconds or nanoseconds since the epoch, in this century's middle.
+fn epoch(text: &str) -> Option<usize> {
+    let length = digits(text)?;
+    (matches!(length, 10 | 13 | 19) && (text.starts_with("17") || text.starts_with("18") || text.starts_with("19"))).then_some(length)
+}
+
+/// Returns the length of a shape, where a 9 stands for any digit, if a text begins with it.
+fn shape(shape: &str, text: &str) -> Option<usize> {
+    let fits = |(byte, wanted): (u8, u8)| if wanted == b'9' { byte.is_ascii_digit() } else { byte == wanted };
+    (text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(fits)).then_some(shape.len())
 }
 
 fn digits(text: &str) -> Option<usize> {

@@ -46,6 +46,10 @@ impl Recording {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(path).map_err(failed)?;
+        // A device or a pipe may have no end.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(RecordingError::Exists(path.to_owned()));
+        }
         let mut text = String::new();
         let is_text = |error: io::Error| if error.kind() == io::ErrorKind::InvalidData { RecordingError::Exists(path.to_owned()) } else { failed(error) };
         file.read_to_string(&mut text).map_err(is_text)?;

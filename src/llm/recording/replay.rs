@@ -1,7 +1,7 @@
 //! A model that answers from a recording, and says where a request is another one.
 use super::{
     Answer, Exchange, Head, Line, Part, RecordingError, RunPlace, VERSION,
-    likeness::{Likeness, difference, translate},
+    likeness::{Likeness, conversation, difference, translate},
     parts,
 };
 use crate::{
@@ -126,7 +126,8 @@ impl Replay {
             Answer::Reply(reply) => {
                 let text = serde_json::to_string(reply).unwrap_or_default();
                 let text = translate(&text, (&then, &self.head.place), (&now, here));
-                serde_json::from_str(&text).map_err(|error| self.error(&format!("a reply cannot be read: {error}")))
+                let reply: Reply = serde_json::from_str(&text).map_err(|error| self.error(&format!("a reply cannot be read: {error}")))?;
+                Ok(Reply { usage: reply.usage.bounded(), ..reply })
             }
         }
     }
@@ -134,10 +135,11 @@ impl Replay {
     /// Finds the exchange that a request is, and takes it.
     fn find(&self, call: &ModelCall<'_>, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
         let node = call.node.to_string();
+        let asker = conversation(&node);
         let mut state = self.state();
         let mut nearest: Option<(usize, String)> = None;
         let mut recorded = 0;
-        for (at, exchange) in self.exchanges.iter().enumerate().filter(|(_, exchange)| exchange.node == node) {
+        for (at, exchange) in self.exchanges.iter().enumerate().filter(|(_, exchange)| conversation(&exchange.node) == asker) {
             recorded += 1;
             if matches!(state[at], State::Asked | State::Given) {
                 continue;
@@ -146,7 +148,7 @@ impl Replay {
             match different(call, exchange, asked, (&then, now)) {
                 None => {
                     // What came before in the same conversation was asked before this process was there.
-                    for earlier in (0..at).filter(|earlier| self.exchanges[*earlier].node == node) {
+                    for earlier in (0..at).filter(|earlier| conversation(&self.exchanges[*earlier].node) == asker) {
                         state[earlier] = if state[earlier] == State::Open { State::PassedOver } else { state[earlier] };
                     }
                     state[at] = State::Asked;

@@ -1,7 +1,7 @@
 //! What is compared of two requests, and what is not.
 use super::{
     RunPlace,
-    likeness::{Likeness, difference, translate},
+    likeness::{Likeness, conversation, difference, translate},
 };
 use crate::event::RunId;
 
@@ -43,6 +43,9 @@ fn everything_else_is_compared() {
     for (then, now) in [
         ("deadbeef is a word", "facecafe is a word"),
         ("12345678", "12345679"),
+        ("May 3", "May 4"),
+        ("src/a.rs:12:34", "src/a.rs:12:35"),
+        ("1234567890", "1234567891"),
         ("3 files", "4 files"),
         ("v1.2.3s4", "v1.2.4s4"),
         ("1f0c1f0 and 1f0c1f0", "1f0c1f0 and 2f0c1f0"),
@@ -62,4 +65,27 @@ fn a_difference_is_shown_where_it_is() {
     assert_eq!(said.lines().count(), 2, "{said}");
     assert!(said.lines().all(|line| line.contains("…xxxx") && line.ends_with('…')) && said.contains("one") && said.contains("two"), "{said}");
     assert_eq!(difference("", "é"), "recorded: \nnow:      é");
+}
+
+#[test]
+fn moments_are_alike_however_they_are_spelled() {
+    let here = place("r-1", "/x");
+    for (then, now) in [
+        ("Date:   Mon Nov 30 15:04:42 2026 +0000", "Date:   Tue Dec 1 09:00:00 2026 +0100"),
+        ("Mon, 30 Nov 2026 15:04:42 GMT", "Tue, 01 Dec 2026 09:00:00 GMT"),
+        ("-rw-r--r-- 1 a b 5 Nov 30 15:04 x.txt", "-rw-r--r-- 1 a b 5 Dec 31 09:15 x.txt"),
+        ("2026-11-30T15:01:53+00:00", "2026-12-01T09:00:00-01:00"),
+        ("2026-11-30 15:01:53.123456789 +0000", "2026-12-01 09:00:00.5 +0000"),
+        ("it is 15:01:53 now", "it is 09:00:00 now"),
+        ("1796000000", "1796000001"),
+    ] {
+        assert_eq!(like(&[then], &here).parts, like(&[now], &here).parts, "{then} / {now}");
+    }
+}
+
+#[test]
+fn sessions_named_after_a_commit_are_found_again() {
+    assert_eq!(conversation("land:resolver-12345678-1"), conversation("land:resolver-477bffff-1"));
+    assert_ne!(conversation("land:resolver-477bffff-1"), conversation("land:resolver-477bffff-2"));
+    assert_eq!(conversation("build/left"), "build/left");
 }

@@ -90,6 +90,58 @@ fn a_recording_holds_no_secret_and_replays_where_the_secret_is_another() {
     assert_eq!(outcome(&bench.records(&bench.newest()), "run"), first);
 }
 
+/// Two writers of one file with a resolver, and a choice between them by judges that see no names.
+const MEETS: &str = r#"
+version: 1
+name: meets
+agents: { coder: { system: You code., access: write }, judge: { system: You judge. } }
+steps:
+  left: { agent: coder, prompt: write left }
+  right: { agent: coder, prompt: write right }
+  land: { needs: [left, right], merge: { from: [left, right], on_conflict: { agent: coder } } }
+  alpha: { needs: [land], agent: coder, prompt: write alpha }
+  beta: { needs: [land], agent: coder, prompt: write beta }
+  pick: { needs: [alpha, beta], select: { from: [alpha, beta], judge: { agent: judge, blind: true, votes: 3 } } }
+outputs: { why: "{{ steps.pick.output.why }}" }
+"#;
+
+#[test]
+fn resolvers_and_blind_judges_are_found_again() {
+    let script = r#"
+conversations:
+  - agent: coder
+    told: "write (?<side>\\w+)"
+    turns: [{ calls: [{ tool: Write, input: { file_path: same.txt, content: "${side}\n" } }] }, { say: done }]
+  - agent: coder
+    turns: [{ calls: [{ tool: Write, input: { file_path: same.txt, content: "both\n" } }] }, { say: settled }]
+  - agent: judge
+    turns: [{ say: '{"winner": "A", "why": "it is first", "scores": {"A": {}, "B": {}}}' }]
+"#;
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("begin").workflow("meets", MEETS);
+    let (script, tape) = (bench.script(script), bench.path("tape.jsonl").display().to_string());
+    bench.spinney(&["run", "meets", "--script", &script, "--record", &tape]).code(0);
+    let end = |bench: &Bench| (said(bench), bench.git(&["rev-parse", &format!("spinney/{}^{{tree}}", bench.newest())]));
+    let first = end(&bench);
+    for _ in 0..3 {
+        let again = bench.spinney(&["run", "meets", "--replay", &tape]).code(0);
+        assert!(again.out.contains("settled by coder"), "{}", again.out);
+        assert_eq!(end(&bench), first);
+    }
+}
+
+#[test]
+fn a_device_is_no_recording_and_absurd_counts_do_no_harm() {
+    let bench = recorded(Wire::Messages);
+    let said = bench.spinney(&["run", "feature", "--input", "goal=x", "--record", "/dev/zero"]).code(2);
+    assert!(said.err.contains("it exists"), "{}", said.err);
+    let tape = bench.path("tape.jsonl");
+    let text = fs::read_to_string(&tape).unwrap().replace("\"input\":12,", "\"input\":18446744073709551615,");
+    assert!(text.contains("18446744073709551615"), "the server counts otherwise");
+    fs::write(&tape, text).unwrap();
+    let said = again(&bench, "Two parts");
+    assert!(!said.out.contains("panicked") && !said.err.contains("panicked"), "{}{}", said.out, said.err);
+}
+
 #[test]
 fn recordings_that_are_none_or_are_cut_short_say_so() {
     let bench = recorded(Wire::Messages);
