@@ -162,8 +162,8 @@ fn time_of_day(text: &str) -> Option<usize> {
     let mut end = shape("99:99:99", text)?;
     end += text[end..].strip_prefix(['.', ',']).and_then(digits).map_or(0, |length| length + 1);
     let zone = &text[end..];
-    let spaced = ["+99:99", "-99:99", "+9999", "-9999"].into_iter();
-    Some(end + spaced.filter_map(|zone_shape| shape(zone_shape, zone)).next().unwrap_or(usize::from(zone.starts_with('Z'))))
+    let zone = ["+99:99", "-99:99", "+9999", "-9999"].iter().find_map(|wanted| shape(wanted, zone)).unwrap_or(usize::from(zone.starts_with('Z')));
+    Some(end + zone)
 }
 
 /// `Mon Nov 30 15:04:42 2026 +0000`, `Mon, 30 Nov 2026 15:04:42 GMT`, `Nov 30 15:04`: at least a month and two numbers.
@@ -177,7 +177,7 @@ fn spelled(text: &str) -> Option<usize> {
             months += 1;
         } else if is_number {
             numbers += 1;
-        } else if !DAYS.contains(&word) && !(end > 0 && matches!(word, "UTC" | "GMT" | "AM" | "PM")) {
+        } else if !DAYS.contains(&word) && (end == 0 || !matches!(word, "UTC" | "GMT" | "AM" | "PM")) {
             break;
         }
         end = word_end;
