@@ -144,7 +144,7 @@ fn growth(lab: &Lab, clock: &Clock) -> Result<(), Box<dyn Error>> {
         let gaps = mock.take_heard().gaps;
         if gaps.len() == LONG { Ok(gaps) } else { Err(format!("{LONG} turns wanted, {} seen", gaps.len()).into()) }
     };
-    let (floor, engine) = both(SLOW, || once(Who::Floor), || once(Who::Readers))?;
+    let (floor, engine) = both(SLOW, || once(Who::Floor), || once(Who::Writers))?;
     let around = |runs: &[Vec<Duration>], turns: std::ops::Range<usize>| runs.iter().flat_map(|gaps| gaps[turns.clone()].to_vec()).collect::<Vec<_>>();
     let (early, late) = (5..15, LONG - 10..LONG);
     compare("loop: around turn 10", &around(&floor, early.clone()), &around(&engine, early.clone()));
