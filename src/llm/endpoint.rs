@@ -249,7 +249,7 @@ impl Endpoints {
         } else if has_key("gemini") && own("gemini", GEMINI_URL) {
             Ok("gemini/gemini-3.7-flash")
         } else {
-            Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(format!("{KEYS}; or {OTHER}")))
+            Err(ModelError::new(ModelErrorKind::Unauthorized, "no model is configured and no key is set").hint(format!("{KEYS}; or {OTHER}; {NO_KEY}")))
         }
     }
 }
@@ -258,7 +258,9 @@ impl Endpoints {
 const KEYS: &str = "set `ANTHROPIC_API_KEY`; or `OPENAI_API_KEY`, with `OPENAI_BASE_URL` for any compatible endpoint (Ollama, llama.cpp, vLLM); \
                     or `GEMINI_API_KEY`";
 /// How another model is named where the workflow names none.
-pub const OTHER: &str = "name another model with `--model provider/model`; `ollama/…` and `local/…` need no key";
+pub const OTHER: &str = "name another model with `--model provider/model`";
+/// Which models need no key.
+pub const NO_KEY: &str = "`ollama/…` and `local/…` need no key";
 
 /// Makes a base URL of `OLLAMA_HOST`, which may lack the scheme or the port, and may be an address to listen on.
 fn ollama_url(host: &str) -> String {

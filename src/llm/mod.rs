@@ -31,7 +31,7 @@ mod stream;
 mod surrogate;
 
 pub use capability::{Capabilities, capabilities};
-pub use endpoint::{Endpoint, Endpoints, OTHER, Protocol, Secret};
+pub use endpoint::{Endpoint, Endpoints, NO_KEY, OTHER, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use neutral::unbound;
