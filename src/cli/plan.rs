@@ -8,9 +8,9 @@ use super::{
     context::{Context, Failed},
     report::{json_text, line, put, wrapped},
     run::{compile, inputs, models, open},
-    screen::{Tone, paint, short, thousands},
+    screen::{Tone, listed, paint, plural, short, thousands},
 };
-use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
+use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
 use serde_json::Value;
 use std::{collections::HashMap, fmt::Write as _, io, time::Duration};
 
@@ -86,7 +86,8 @@ impl<'a> Page<'a> {
         self.fact(0, "budget", &format!("{}; at its limit: {}", limits(&preview.limits), preview.on_exceed));
         self.fact(0, "at once", &format!("{} at most", preview.max_parallel));
         self.graph(0, "", &preview.graph);
-        let _ = writeln!(self.text, "\nAll of it costs at most {}", cost(&preview.at_most));
+        let more = if preview.is_raisable() { "; more where a person raises the budget" } else { "" };
+        let _ = writeln!(self.text, "\nAll of it costs at most {}{more}", cost(&preview.at_most));
         self.text
     }
 
@@ -169,7 +170,41 @@ impl<'a> Page<'a> {
             let commands: Vec<&str> = verify["run"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             self.fact(depth, "checks", &format!("{}; {} tries", commands.join("; "), verify["attempts"]));
         }
+        if let Some(hinges) = &step.hinges {
+            self.hinges(depth, hinges);
+        }
         self.ends(depth, step);
+    }
+
+    /// Writes what a merge, a choice or a question hinges on.
+    fn hinges(&mut self, depth: usize, hinges: &Hinges) {
+        let does = |then: &str| if then == "fail" { "the step fails" } else { "it is put aside" };
+        match hinges {
+            Hinges::Merge { verify, mode, on_red, on_conflict } => {
+                let when = if *mode == "each" { "after each source" } else { "once, on all that is joined" };
+                if !verify.is_empty() {
+                    self.fact(depth, "checks", &format!("{}; {when}", verify.join("; ")));
+                    let red = if *mode == "each" { format!("by a source: {}", does(on_red)) } else { "the step fails".to_owned() };
+                    self.fact(depth, "red", &red);
+                }
+                self.fact(depth, "conflict", &format!("that nobody settles: {}", does(on_conflict)));
+            }
+            Hinges::Select { gates, votes, tie } => {
+                self.fact(depth, "gates", &gates.join("; "));
+                let tie = match *tie {
+                    "first" => "the first of them",
+                    "fail" => "none, the step fails",
+                    _ => "the one that changes the fewest lines",
+                };
+                let votes = if *votes == 0 { "no judge".to_owned() } else { format!("{votes} {}", plural(*votes as usize, "vote")) };
+                self.fact(depth, "chosen by", &format!("{votes}; at a tie {tie}"));
+            }
+            Hinges::Approve { timeout_ms: Some(ms), on_timeout } => {
+                let then = if *on_timeout == Some("approve") { "approved" } else { "rejected" };
+                self.fact(depth, "waits", &format!("{}, then it counts as {then}", said(Duration::from_millis(*ms))));
+            }
+            Hinges::Approve { timeout_ms: None, .. } => self.fact(depth, "waits", "until somebody answers"),
+        }
     }
 
     fn place(&mut self, depth: usize, step: &StepPreview) {
@@ -229,7 +264,7 @@ impl<'a> Page<'a> {
             self.fact(depth, "failure", "counts as success");
         }
         if !matches!(step.verb.as_str(), "approve" | "loop" | "workflow") {
-            self.fact(depth, "time", &format!("{} a try", said(Duration::from_secs(step.timeout_s))));
+            self.fact(depth, "time", &format!("{} a try", said(Duration::from_millis(step.timeout_ms))));
         }
         if let Some(iterations) = step.iterations {
             self.fact(depth, "iterations", &format!("{iterations} at most"));
@@ -266,7 +301,8 @@ fn items_said(items: &ItemsPreview) -> String {
     match (items.count, &items.expression) {
         (Some(count), None) => {
             let more = if count > items.keys.len() { format!(" and {} more", count - items.keys.len()) } else { String::new() };
-            format!("{count}{most}: {}{more}", items.keys.join("; "))
+            let keys = listed(&items.keys.iter().map(String::as_str).collect::<Vec<_>>());
+            if keys.is_empty() { format!("{count}{most}") } else { format!("{count}{most}: {keys}{more}") }
         }
         (Some(count), Some(expression)) => format!("{count}{most}: {expression}"),
         (None, expression) => format!("of {}{most}; how many is known in the run", expression.as_deref().unwrap_or("items")),
@@ -300,11 +336,13 @@ fn cost(cost: &Cost) -> String {
     }
 }
 
-/// Writes a limit of time in whole units: `90s`, `30m`, `2h`, `1h 30m`.
+/// Writes a limit of time: `0.5s`, `90s`, `30m`, `2h`, `1h 30m`.
 fn said(duration: Duration) -> String {
     let seconds = duration.as_secs();
+    if seconds < 60 {
+        return format!("{}s", duration.as_secs_f64());
+    }
     match (seconds / 3_600, seconds % 3_600 / 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
         (0, m, 0) => format!("{m}m"),
         (0, m, s) => format!("{m}m {s}s"),
         (h, 0, 0) => format!("{h}h"),

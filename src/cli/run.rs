@@ -12,7 +12,7 @@ use crate::{
     event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, RunDir, RunState},
-    llm::{Endpoints, HttpModel, Limiter, OTHER, Recording, RecordingError, Replay, Script, Silent},
+    llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
 };
@@ -32,6 +32,9 @@ const REQUESTS_MAX: u32 = 64;
 /// How long the last spans may take on their way out.
 const FLUSH: Duration = Duration::from_secs(3);
 
+/// How the process ends where a run waits for a person or a model.
+const PARKED: u8 = 3;
+
 pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     let project = open(context)?;
     let models = models(&args.how, &project, context)?;
@@ -43,7 +46,7 @@ pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     let options = RunOptions { recording: recording.clone(), ..options(&args.how, context) };
     let prepared = project.start(plan.clone(), &inputs, &models, options)?;
     let code = carry_out(prepared, &plan, &models, args.how.json, context);
-    say_recorded(recording.as_deref(), context);
+    say_recorded(recording.as_deref(), code.as_ref().ok(), context);
     code
 }
 
@@ -65,7 +68,7 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(&args.how, context) };
     let prepared = project.resume(&run, plan.clone(), &models, options)?;
     let code = carry_out(prepared, &plan, &models, args.how.json, context);
-    say_recorded(recording.as_deref(), context);
+    say_recorded(recording.as_deref(), code.as_ref().ok(), context);
     code
 }
 
@@ -80,9 +83,15 @@ fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Result<Option
 }
 
 /// Says where a recording is not whole.
-fn say_recorded(recording: Option<&Recording>, context: &mut Context) {
-    if let Some(error) = recording.and_then(Recording::error) {
+fn say_recorded(recording: Option<&Recording>, code: Option<&u8>, context: &mut Context) {
+    let Some(recording) = recording else { return };
+    if let Some(error) = recording.error() {
         context.note(&format!("warning: the recording breaks off: {error}\nhint: the run was carried out all the same; do not replay what is there"));
+    } else if code == Some(&PARKED) {
+        context.note(
+            "note: the recording is not whole yet, and `approve`, `reject` and `answer` go on without it\n\
+             hint: say `--no-resume` with the answer, then `spinney resume RUN --record FILE` with the same file",
+        );
     }
 }
 
@@ -225,8 +234,8 @@ fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed>
 /// Says how another model answers an agent: `--model provider/model` alone is for whoever names none.
 fn other_model(agent: &AgentSpec) -> String {
     match (&agent.model.alias, agent.model.named) {
-        (Some(alias), _) => format!("name another model for `{0}` with `--model {0}=provider/model`", alias.name),
-        (None, NamedBy::Nobody) => OTHER.to_owned(),
+        (Some(alias), _) => format!("name another model for `{0}` with `--model {0}=provider/model`; {NO_KEY}", alias.name),
+        (None, NamedBy::Nobody) => format!("{OTHER}; {NO_KEY}"),
         (None, _) => format!("name another model where `{}` gets this one from: `--model` is for agents that name none, and for aliases", agent.name),
     }
 }
@@ -320,6 +329,7 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     let cancel = CancellationToken::new();
     let (out, err) = (&mut context.out, &mut context.err);
     let mut screen = Screen::new(context.color);
+    journal.state().questions().for_each(|(node, question)| screen.recall(node, question));
     let signal = Cell::new(terminal::Signal::None);
     let mut observe = |record: &Record| {
         let line = if json { json_text(record).ok() } else { screen.line(record) };
@@ -367,7 +377,7 @@ fn code(ended: &Ended, signal: terminal::Signal) -> u8 {
     match ended {
         Ended::Finished(Outcome::Succeeded(_) | Outcome::Skipped(_)) => 0,
         Ended::Finished(Outcome::Failed(_)) => 1,
-        Ended::Parked(_) => 3,
+        Ended::Parked(_) => PARKED,
         Ended::Interrupted => signal.code(),
     }
 }

@@ -4,11 +4,15 @@ use crate::{
     engine::Models,
     event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause, Success},
     git::short_name,
-    journal::{FINALLY, NodeState, ON_FAILURE, RunState, Spent},
+    journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
     plan::{AgentSpec, Work},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 /// Columns for the name of a node.
 const NAME_WIDTH: usize = 24;
@@ -20,11 +24,20 @@ const OUTPUT_CHARS: usize = 600;
 pub(super) struct Screen {
     color: bool,
     agents: BTreeMap<NodeId, (u32, u32, u64)>,
+    /// Questions whose answer is a text, by who asks and the call.
+    open: BTreeSet<(NodeId, String)>,
 }
 
 impl Screen {
     pub(super) fn new(color: bool) -> Screen {
-        Screen { color, agents: BTreeMap::new() }
+        Screen { color, ..Screen::default() }
+    }
+
+    /// Takes note of a question that was asked before.
+    pub(super) fn recall(&mut self, node: &NodeId, question: &Question) {
+        if question.form.open {
+            self.open.insert((node.clone(), question.call.clone()));
+        }
     }
 
     /// Returns the line for a record, where it deserves one.
@@ -40,8 +53,9 @@ impl Screen {
             Event::RunResumed { .. } => Some(("run".to_owned(), "resumed".to_owned(), Tone::Plain)),
             Event::ItemsAdded { step, items, by, .. } => {
                 let by = if by == step { String::new() } else { " by the orchestrator".to_owned() };
-                let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
-                Some((step.to_string(), format!("{} {}{by}: {}", items.len(), plural(items.len(), "item"), line(&keys.join(", "), 100)), Tone::Plain))
+                let keys = listed(&items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
+                let keys = if keys.is_empty() { keys } else { format!(": {}", line(&keys, 100)) };
+                Some((step.to_string(), format!("{} {}{by}{keys}", items.len(), plural(items.len(), "item")), Tone::Plain))
             }
             Event::FrameOpened { node, inputs: Some(_), .. } => of(node, "called".to_owned(), Tone::Dim),
             Event::FrameOpened { node, .. } if [ON_FAILURE, FINALLY].contains(&node.step.0.as_str()) => of(node, "begins".to_owned(), Tone::Dim),
@@ -57,7 +71,7 @@ impl Screen {
             }
             Event::ToolFinished { node, result, tool, verdict, .. } => {
                 self.agents.entry(node.clone()).or_default().1 += 1;
-                let denied = result.is_error && verdict.starts_with("denied");
+                let denied = result.is_error && (verdict.starts_with("denied") || matches!(verdict.as_str(), "malformed" | "unknown tool"));
                 denied.then(|| (node.to_string(), format!("{tool} {verdict}: {}", line(&result.text, 110)), Tone::Warn))
             }
             Event::Compacted { node, before, after, .. } => of(node, format!("conversation shortened, about {before} to {after} tokens"), Tone::Dim),
@@ -72,10 +86,21 @@ impl Screen {
             Event::WorkDelivered { node, delivery: Delivery::Conflicted { paths } } => {
                 of(node, format!("does not fit the work of {}: {}", node.owner(), line(&paths.join(", "), 110)), Tone::Warn)
             }
-            Event::QuestionAsked { node, question, .. } => of(node, format!("asks: {question}"), Tone::Warn),
-            Event::QuestionAnswered { node, allowed, by, note, .. } => {
+            Event::QuestionAsked { node, call, question, form } => {
+                if form.open {
+                    self.open.insert((node.clone(), call.clone()));
+                }
+                of(node, format!("asks: {question}"), Tone::Warn)
+            }
+            Event::QuestionAnswered { node, call, allowed, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {}", line(note, 110))).unwrap_or_default();
-                of(node, format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain)
+                // The answer itself, where a text was asked for.
+                let word = match (self.open.remove(&(node.clone(), call.clone())), allowed) {
+                    (true, _) => "answered",
+                    (false, true) => "allowed",
+                    (false, false) => "refused",
+                };
+                of(node, format!("{word} by {by}{note}"), Tone::Plain)
             }
             Event::Told { node, text, by, .. } => of(node, format!("told by {by}: {}", line(text, 110)), Tone::Plain),
             Event::FellBack { node, to, failure, .. } => of(node, format!("asks {} instead: {}", plain(to), line(&failure.message, 110)), Tone::Warn),
@@ -362,6 +387,11 @@ pub(super) fn thousands(number: u64) -> String {
         10_000..=9_999_999 => format!("{}k", number / 1_000),
         _ => format!("{}M", number / 1_000_000),
     }
+}
+
+/// Writes keys on one line, in quotes where one of them holds what stands between them.
+pub(super) fn listed(keys: &[&str]) -> String {
+    if keys.iter().any(|key| key.contains([',', ';'])) { keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ") } else { keys.join(", ") }
 }
 
 pub(super) fn plural(count: usize, word: &str) -> String {

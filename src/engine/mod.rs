@@ -34,7 +34,9 @@ pub use decide::{Command, Live, decide};
 pub use inbox::{Inbox, InboxError, Letter, Says};
 pub use listeners::{Unheard, listeners, who_can_be_told};
 pub use people::{Asker, Spoken};
-pub use preview::{AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, ItemsPreview, LimitsShown, Preview, StepPreview};
+pub use preview::{
+    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, StepPreview,
+};
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use run::{Ended, EngineError, run};
 pub use secrets::secrets_here;

@@ -4,6 +4,7 @@
 //! from limits and prices alone: it is a bound, not a guess. The steps inside loops and called workflows are told once for
 //! all that run them, so that a preview is as long as the files and not as what comes of them.
 mod cost;
+mod hinges;
 mod known;
 
 use super::project::Project;
@@ -16,6 +17,7 @@ use crate::{
     workflow::{Base, Budget, On, OnExceed, Retry, RetryOn, WorkspaceKind},
 };
 pub use cost::Cost;
+pub use hinges::Hinges;
 use known::{Known, Surroundings};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -100,6 +102,8 @@ pub struct StepPreview {
     pub text: Option<String>,
     /// The steps whose work a merge or a choice is among.
     pub from: Vec<String>,
+    /// What a merge, a choice or a question hinges on.
+    pub hinges: Option<Hinges>,
     /// Its agent: the one that works, settles conflicts or judges.
     pub agent: Option<AgentPreview>,
     /// The agent that tries a failed item once more.
@@ -120,8 +124,8 @@ pub struct StepPreview {
     pub tries: u32,
     /// For which failures it is tried again.
     pub retry_on: Vec<String>,
-    /// Seconds of one try.
-    pub timeout_s: u64,
+    /// Milliseconds of one try.
+    pub timeout_ms: u64,
     /// What all that is inside it may use together, where that is limited.
     pub budget: Option<LimitsShown>,
     /// Whether a recorded result stands for its work; absent where none is ever kept.
@@ -210,7 +214,7 @@ pub struct ItemsPreview {
 }
 
 /// Limits as they are shown. Times in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LimitsShown {
     /// Model calls.
     pub turns: Option<u32>,
@@ -237,7 +241,13 @@ impl Project {
             scope = scope.with("run", json!({"base": head.commit.0, "head": head.branch.clone().unwrap_or_else(|| head.commit.0.clone())}));
         }
         let mut known = Known::new(self, plan, endpoints, default_from, head.as_ref().map(|head| head.commit.clone()));
-        let at = Surroundings { complete: missing.is_empty(), inputs: inputs.clone(), scope: scope.with("inputs", Value::Object(inputs.clone())), base: None };
+        let at = Surroundings {
+            complete: missing.is_empty(),
+            inputs: inputs.clone(),
+            scope: scope.with("inputs", Value::Object(inputs.clone())),
+            base: None,
+            limits: LimitsShown::of(&plan.limits),
+        };
         let (graph, at_most) = known.graph(plan, &at);
         let bodies = known.into_bodies(&graph);
         Ok(Preview {
@@ -258,6 +268,15 @@ impl Project {
     }
 }
 
+impl Preview {
+    /// Returns whether what bounds the cost is a budget that a person may raise when it is used up.
+    pub fn is_raisable(&self) -> bool {
+        let (most, limits) = (&self.at_most, &self.limits);
+        let at_limit = most.open || most.unpriced || most.tokens >= limits.tokens || (limits.usd.is_some() && most.usd >= limits.usd);
+        self.on_exceed == exceed(OnExceed::Ask) && at_limit
+    }
+}
+
 impl GraphPreview {
     /// Returns all its steps, the endings' included.
     pub fn all(&self) -> impl Iterator<Item = &StepPreview> {
@@ -268,6 +287,17 @@ impl GraphPreview {
 impl LimitsShown {
     fn of(limits: &Limits) -> LimitsShown {
         LimitsShown { turns: Some(limits.turns), tokens: Some(limits.tokens), usd: limits.usd, time_ms: Some(millis(limits.time)) }
+    }
+
+    /// Returns the narrower of each.
+    #[must_use]
+    fn within(self, around: &LimitsShown) -> LimitsShown {
+        LimitsShown {
+            turns: self.turns.into_iter().chain(around.turns).min(),
+            tokens: self.tokens.into_iter().chain(around.tokens).min(),
+            usd: self.usd.into_iter().chain(around.usd).reduce(f64::min),
+            time_ms: self.time_ms.into_iter().chain(around.time_ms).min(),
+        }
     }
 
     fn written(budget: &Budget) -> LimitsShown {

@@ -509,7 +509,10 @@ impl<S: Store> Engine<'_, S> {
         let class = |on: &RetryOn| match on {
             RetryOn::Transient => matches!(failure.kind, FailureKind::Unavailable),
             RetryOn::Timeout => matches!(failure.kind, FailureKind::Timeout),
-            RetryOn::Any => !matches!(failure.kind, FailureKind::Bug | FailureKind::Limit(_) | FailureKind::Cancelled | FailureKind::Refusal),
+            RetryOn::Any => {
+                let stays = matches!(failure.kind, FailureKind::Bug | FailureKind::Cancelled | FailureKind::Refusal | FailureKind::Template);
+                !stays && !matches!(failure.kind, FailureKind::Limit(_))
+            }
         };
         if attempts > retry.max || !retry.on.iter().any(class) {
             return None;

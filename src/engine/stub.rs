@@ -297,7 +297,8 @@ fn failed(said: &StubbedTime, output: Value) -> Failure {
 
 fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Value, Failure> {
     if said.status == Some(StubbedStatus::Timeout) {
-        return Err(failed(said, Value::Null));
+        let stdout = said.stdout.clone().unwrap_or_default();
+        return Err(failed(said, json!({"stdout": stdout, "stderr": "", "exit_code": null, "output_tail": stdout})));
     }
     let exit_code = said.exit_code.unwrap_or(i64::from(ends_badly(said)));
     let lines = || Value::from((1..=LINES).map(|number| format!("line-{number}")).collect::<Vec<_>>());

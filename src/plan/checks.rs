@@ -8,6 +8,7 @@ use super::{
     shapes::Shapes,
 };
 use crate::{
+    prompts,
     source::{Diagnostic, Span, Spanned, codes},
     workflow::{Approve, Base, Budget, OnExceed, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind},
 };
@@ -134,8 +135,21 @@ impl<'a> Checks<'a> {
                     self.files.insert(name, name.span);
                 }
             }
+        } else if let Some(unread) = not_told_apart(step, name) {
+            let warning = findings.warning(codes::SHARED_FILE, name.span, format!("the name of the artefact does not differ by `{unread}`"));
+            let help = format!("put `{{{{ {unread} }}}}` into it, or write a name without a template: each item then gets a file of its own");
+            findings.report(warning.label("only the first to have it keeps its output").help(help));
         }
     }
+}
+
+/// Returns what multiplies a step and is not read by the template of its artefact's name.
+fn not_told_apart(step: &Step, name: &str) -> Option<String> {
+    let read = prompts::check(name).ok()?;
+    let reads = |path: &[&str]| read.iter().any(|reading| reading.path.iter().zip(path).all(|(read, part)| read == part));
+    let item = step.for_each.iter().map(|for_each| for_each.name.value.clone()).find(|item| !reads(&[item]));
+    let axes = step.matrix.iter().flat_map(|matrix| matrix.axes.iter().map(|(axis, _)| axis));
+    item.or_else(|| axes.map(|axis| &**axis).find(|axis| !reads(&["matrix", axis])).map(|axis| format!("matrix.{axis}")))
 }
 
 /// A writer needs a worktree, and only what is written can be verified.

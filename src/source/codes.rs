@@ -74,6 +74,7 @@ codes! {
     SIMPLER = "W005", "a part of the language that this version does in a simpler way";
     EXCLUDES_NOTHING = "W006", "an exclusion that matches nothing";
     OUT_OF_REACH = "W007", "a step with items that the orchestrator does not reach";
+    SHARED_FILE = "W008", "items that would keep their outputs as one file";
 }
 
 #[cfg(test)]

@@ -85,3 +85,51 @@ conversations:
     let (tool, is_error, text) = results(&records, "judge")[0];
     assert!(tool == "Read" && !is_error && text.contains("xxxx"), "{text}");
 }
+
+#[test]
+fn a_name_that_another_item_has_is_found_before_anybody_is_asked_and_not_tried_again() {
+    let workflow = r#"
+version: 1
+name: same
+inputs: { day: { type: string, default: today } }
+agents: { writer: { system: "You report." } }
+steps:
+  each:
+    for_each: { items: [a, b], as: it, max_parallel: 1, needs: "{{ [] }}" }
+    agent: writer
+    prompt: "Report {{ it }}."
+    retry: { max: 3, on: [any], delay: 1ms }
+    output: { file: "{{ inputs.day }}.txt" }
+"#;
+    let bench = Bench::new().file("a", "a").commit("begin").workflow("same", workflow);
+    let said = bench.spinney(&["validate", "same"]).code(0);
+    assert!(said.out.contains("W008") && said.out.contains("{{ it }}"), "{said:?}");
+    let (said, records) = bench.run("same", "conversations: [{ turns: [{ say: done }] }]", &[]);
+    said.code(1);
+    let replies = records.iter().filter(|record| matches!(record.event, Event::ModelReplied { .. })).count();
+    let tried = records.iter().filter(|record| matches!(&record.event, Event::RetryScheduled { .. })).count();
+    assert_eq!((replies, tried), (1, 0));
+    assert!(outcome(&records, "each/b")["failed"]["message"].as_str().unwrap().contains("which is that of each/a"), "{records:?}");
+}
+
+#[test]
+fn a_command_that_ran_out_of_time_leaves_what_it_had_said() {
+    let workflow = r#"
+version: 1
+name: slow
+steps:
+  slow: { run: "echo begun; exec sleep 1000", timeout: 1s, allow_failure: true }
+  read: { needs: [slow], if: "{{ steps.slow.exit_code != 0 }}", run: "echo {{ steps.slow.output_tail | sh }}" }
+outputs: { said: "{{ steps.read.stdout }}" }
+"#;
+    let bench = Bench::new().file("a", "a").commit("begin").workflow("slow", workflow);
+    let (said, records) = bench.run("slow", "conversations: []", &[]);
+    said.code(0);
+    let slow = &outcome(&records, "slow")["failed"];
+    assert_eq!(
+        (&slow["kind"], &slow["output"]["exit_code"], &slow["output"]["stdout"]),
+        (&"timeout".into(), &serde_json::Value::Null, &"begun\n".into()),
+        "{slow}"
+    );
+    assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "begun\n\n");
+}

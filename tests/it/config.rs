@@ -94,7 +94,7 @@ fn the_environment_comes_before_a_file() {
 #[test]
 fn defaults_reach_the_plan() {
     let plan: Value = serde_json::from_str(&bench(USER).spinney(&["plan", "two", "--json"]).code(0).out).unwrap();
-    assert_eq!((&plan["max_parallel"], &plan["steps"][0]["timeout_s"]), (&3.into(), &600.into()));
+    assert_eq!((&plan["max_parallel"], &plan["steps"][0]["timeout_ms"]), (&3.into(), &600_000.into()));
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod reference;
 mod sarif;
 mod scale;
 mod scenarios;
+mod scripts;
 mod secrets;
 mod select;
 mod server;

@@ -343,7 +343,9 @@ fn the_orchestrator_asks_a_person_and_others_go_on_meanwhile() {
     assert!(outcome(&records, "fan")["succeeded"].is_object(), "who may only ask holds no step open");
     let said = bench.spinney(&["answer", &run.0, "orchestrator", "up"]).code(2);
     assert!(said.err.contains("left, right"), "{}", said.err);
-    bench.spinney(&["answer", &run.0, "right", "--by", "ann"]).code(0);
+    let said = bench.spinney(&["answer", &run.0, "right", "--by", "ann"]).code(0);
+    assert!(said.out.contains("answered by ann: right") && !said.out.contains("allowed"), "{}", said.out);
+    assert!(bench.spinney(&["show", &run.0, "orchestrator"]).code(0).out.contains("answered by ann: right"));
     let records = bench.records(&run);
     invariants::check(&records, &bench.repo());
     assert!(records.iter().any(|record| matches!(&record.event, Event::OrchestratorRested { text, .. } if text == "right it is")), "{records:#?}");

@@ -420,3 +420,45 @@ fn recorded_results_are_looked_up_before_the_run() {
     let page = bench.spinney(&["plan", "cached"]).code(0).out;
     assert!(page.contains("miss: no result is kept for just this"), "{page}");
 }
+
+const HINGES: &str = r#"
+version: 1
+name: hinges
+budget: { usd: 5, on_exceed: ask }
+defaults: { model: anthropic/claude-sonnet-5-5, retry: { max: 1, on: [any] } }
+agents: { coder: { system: "You code.", access: write }, judge: { system: "You judge." } }
+steps:
+  fix: { matrix: { way: [short, "long, longer"] }, agent: coder, prompt: "Fix it the {{ matrix.way }} way." }
+  none: { for_each: { items: [], as: n }, run: "echo {{ n | sh }}", timeout: 500ms }
+  pick: { needs: [fix], select: { from: fix, gates: ["make gate"], judge: { agent: judge, votes: 3 }, tie: first } }
+  land: { needs: [fix, pick], merge: { from: [fix, pick], mode: each, verify: ["make test"], on_red: { then: eject } } }
+  gate: { needs: [land], approve: { message: "Land it?", timeout: 90m, on_timeout: approve } }
+"#;
+
+#[test]
+fn what_joins_chooses_and_asks_hinge_on_is_said() {
+    let bench = Bench::new().workflow("hinges", HINGES);
+    let page = bench.spinney(&["plan", "hinges"]).code(0).out;
+    let said = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "make test; after each source",
+        "by a source: it is put aside",
+        "gates make gate",
+        "3 votes; at a tie the first of them",
+        "1h 30m, then it counts as approved",
+        "2: `short`, `long, longer`",
+        "for each 0 works in",
+        "0.5s a try",
+        "All of it costs at most $5.00",
+        "more where a person raises the budget",
+        "a session $5.00",
+    ] {
+        assert!(said.contains(words), "{words}: {page}");
+    }
+    let plan = json(&bench.spinney(&["plan", "hinges", "--json"]).code(0));
+    let step = |id: &str| plan["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap().clone();
+    assert_eq!(step("land")["hinges"]["merge"], serde_json::json!({"verify": ["make test"], "mode": "each", "on_red": "eject", "on_conflict": "eject"}));
+    assert_eq!(step("gate")["hinges"]["approve"]["timeout_ms"], 5_400_000);
+    assert_eq!((&step("gate")["tries"], &step("fix")["tries"]), (&1.into(), &2.into()), "a no is not asked again");
+    assert_eq!(step("none")["timeout_ms"], 500);
+}

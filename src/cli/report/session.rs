@@ -63,9 +63,13 @@ pub(in crate::cli) enum Entry<'a> {
     Selected(&'a SelectProgress),
     Delivered(&'a Delivery),
     Asked {
+        call: &'a str,
         question: &'a str,
+        /// Whether the answer is a text.
+        open: bool,
     },
     Answered {
+        call: &'a str,
         allowed: bool,
         by: &'a str,
         note: Option<&'a str>,
@@ -198,8 +202,8 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::MergeAdvanced { progress, .. } => Entry::Merged(progress),
         Event::SelectAdvanced { progress, .. } => Entry::Selected(progress),
         Event::WorkDelivered { delivery, .. } => Entry::Delivered(delivery),
-        Event::QuestionAsked { question, .. } => Entry::Asked { question },
-        Event::QuestionAnswered { allowed, by, note, .. } => Entry::Answered { allowed: *allowed, by, note: note.as_deref() },
+        Event::QuestionAsked { call, question, form, .. } => Entry::Asked { call, question, open: form.open },
+        Event::QuestionAnswered { call, allowed, by, note, .. } => Entry::Answered { call, allowed: *allowed, by, note: note.as_deref() },
         Event::RetryScheduled { failure, .. } => Entry::Retry { failure },
         Event::FellBack { from, to, failure, .. } => Entry::FellBack { from, to, failure },
         Event::Parked { failure, .. } => Entry::Parked { failure },

@@ -8,12 +8,16 @@ use crate::{
     message::StopReason,
 };
 use serde_json::Value;
-use std::{fmt::Write as _, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 /// Columns for the name of a tool or of what happened.
 const NAME: usize = 10;
 /// Characters of what follows it.
 const SHOWN: usize = WIDTH - NAME - 8;
+/// More characters than a text has that is looked at whole.
+const WHOLE: usize = usize::MAX / 8;
+/// Characters of one field of an input or an output.
+const FIELD: usize = 160;
 /// Lines of the final text; `--json` has all.
 const FINAL_LINES: usize = 400;
 /// Lines of what a check or a command said last.
@@ -22,13 +26,17 @@ const TAIL_LINES: usize = 6;
 /// Writes everything that happened to a node.
 pub(super) fn screen(records: &[Record], report: &Report, (id, node): (&NodeId, &Node), color: bool) -> String {
     let entries = entries(records, id);
-    let mut screen = Screen { color, text: String::new(), place: String::new(), said: String::new() };
+    let mut screen = Screen { color, text: String::new(), place: String::new(), said: String::new(), open: BTreeSet::new(), cut: false };
     screen.head(id, node, report);
     screen.items(id, report);
     for entry in &entries {
         screen.entry(entry);
     }
     screen.last_words(&entries, node);
+    if screen.cut {
+        let id = shell_words::quote(&id.to_string()).into_owned();
+        let _ = writeln!(screen.text, "\nTexts are cut here; `spinney show {} {} --json` has everything", line(&report.run(), 100), line(&id, 100));
+    }
     screen.text
 }
 
@@ -39,6 +47,10 @@ struct Screen {
     place: String,
     /// What the last turn said.
     said: String,
+    /// Calls whose questions are answered by a text.
+    open: BTreeSet<String>,
+    /// Whether something is not shown whole.
+    cut: bool,
 }
 
 impl Screen {
@@ -122,10 +134,20 @@ impl Screen {
             }
             Entry::Delivered(Delivery::Joined { .. }) => self.say("delivered", "its files are with the agent that asked for them", Tone::Plain),
             Entry::Delivered(Delivery::Conflicted { paths }) => self.say("conflict", &format!("{}: a ref keeps the work", super::listed(paths)), Tone::Warn),
-            Entry::Asked { question } => self.say("asks", question, Tone::Warn),
-            Entry::Answered { allowed, by, note } => {
+            Entry::Asked { call, question, open } => {
+                if *open {
+                    self.open.insert((*call).to_owned());
+                }
+                self.say("asks", question, Tone::Warn);
+            }
+            Entry::Answered { call, allowed, by, note } => {
+                let word = match (self.open.remove(*call), allowed) {
+                    (true, _) => "answered",
+                    (false, true) => "allowed",
+                    (false, false) => "refused",
+                };
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();
-                self.say("answer", &format!("{} by {by}{note}", if *allowed { "allowed" } else { "refused" }), Tone::Plain);
+                self.say("answer", &format!("{word} by {by}{note}"), Tone::Plain);
             }
             Entry::FellBack { from, to, failure } => self.tail_in("instead", &format!("{to}, since {from} gave no answer"), &failure_text(failure), Tone::Warn),
             Entry::Parked { failure } => self.tail_in("parked", "until the run is resumed", &failure_text(failure), Tone::Warn),
@@ -145,7 +167,7 @@ impl Screen {
                 let output = if success.output.is_null() || success.output.is_string() || success.output.get("results").is_some() {
                     String::new()
                 } else {
-                    format!(", output {}", in_short(&success.output))
+                    format!(", output {}", in_short(&success.output, FIELD))
                 };
                 self.say("ended", &format!("succeeded{output}"), Tone::Good);
             }
@@ -181,7 +203,10 @@ impl Screen {
             paint(self.color, Tone::Dim, &line(&used, SHOWN + NAME))
         );
         if !turn.text.trim().is_empty() {
-            let _ = writeln!(self.text, "    {}", line(&turn.text, WIDTH - 4));
+            // The last words stand whole at the end.
+            let last = turn.calls.is_empty();
+            let said = if last { line(&turn.text, WIDTH - 4) } else { self.clipped(&turn.text, WIDTH - 4) };
+            let _ = writeln!(self.text, "    {said}");
         }
         turn.text.clone_into(&mut self.said);
         for call in &turn.calls {
@@ -191,12 +216,13 @@ impl Screen {
 
     fn call(&mut self, call: &CallShown<'_>) {
         let name = line(call.tool, 40);
-        let _ = writeln!(self.text, "    {}  {}", paint(self.color, Tone::Name, &format!("{name:<NAME$}")), line(&in_short(call.input), SHOWN));
+        let input = self.short(call.input);
+        let _ = writeln!(self.text, "    {}  {input}", paint(self.color, Tone::Name, &format!("{name:<NAME$}")));
         for hook in &call.hooks {
             self.hook(hook, NAME + 6);
         }
         if let Some(input) = call.rewritten {
-            self.under("rewritten to ", &in_short(input), Tone::Warn);
+            self.under("rewritten to ", &in_short(input, FIELD), Tone::Warn);
         }
         let took = if call.took_ms >= 1000 { format!(" after {}", duration(Duration::from_millis(call.took_ms))) } else { String::new() };
         match call.result {
@@ -210,7 +236,7 @@ impl Screen {
 
     fn hook(&mut self, hook: &HookSaid<'_>, spaces: usize) {
         let reason = if hook.reason.trim().is_empty() { String::new() } else { format!(": {}", hook.reason) };
-        let said = line(&format!("hook {} said {} at {}{reason}", hook.hook, hook.verdict, hook.on), WIDTH.saturating_sub(spaces));
+        let said = self.clipped(&format!("hook {} said {} at {}{reason}", hook.hook, hook.verdict, hook.on), WIDTH.saturating_sub(spaces));
         let tone = if matches!(hook.verdict, "allow" | "none") { Tone::Dim } else { Tone::Warn };
         let _ = writeln!(self.text, "{:spaces$}{}", "", paint(self.color, tone, &said));
     }
@@ -219,11 +245,26 @@ impl Screen {
     fn under(&mut self, before: &str, text: &str, tone: Tone) {
         let room = SHOWN.saturating_sub(before.chars().count()).max(20);
         let text = if self.place.len() > 1 { text.replace(&self.place, "") } else { text.to_owned() };
-        let _ = writeln!(self.text, "    {:NAME$}  {}", "", paint(self.color, tone, &format!("{before}{}", line(&text, room))));
+        let text = self.clipped(&text, room);
+        let _ = writeln!(self.text, "    {:NAME$}  {}", "", paint(self.color, tone, &format!("{before}{text}")));
     }
 
     fn say(&mut self, name: &str, text: &str, tone: Tone) {
-        self.say_whole(name, &line(text, SHOWN), tone);
+        let text = self.clipped(text, SHOWN);
+        self.say_whole(name, &text, tone);
+    }
+
+    /// Writes a text on one line, and notes where that leaves something out.
+    fn clipped(&mut self, text: &str, most: usize) -> String {
+        let shown = line(text, most);
+        self.cut |= shown.chars().count() < line(text, WHOLE).chars().count();
+        shown
+    }
+
+    /// Writes an input on one line, and notes where that leaves something out.
+    fn short(&mut self, input: &Value) -> String {
+        self.cut |= in_short(input, FIELD).chars().count() < in_short(input, WHOLE).chars().count();
+        self.clipped(&in_short(input, FIELD), SHOWN)
     }
 
     /// Says something that is not cut, a path say.
@@ -240,6 +281,7 @@ impl Screen {
         self.say(name, what, tone);
         let text = block(text.trim());
         let lines: Vec<&str> = text.lines().collect();
+        self.cut |= lines.len() > TAIL_LINES;
         let shown: Vec<String> = lines[lines.len().saturating_sub(TAIL_LINES)..].iter().flat_map(|line| wrapped(line, SHOWN)).collect();
         if !text.is_empty() {
             self.text.push_str(&indent(&shown.join("\n"), NAME + 4));
@@ -273,11 +315,10 @@ fn size(text: &str) -> String {
 
 /// Writes an input or an output so that the part that tells most comes first: one string as it is, else name and value of
 /// each field.
-fn in_short(value: &Value) -> String {
-    const FIELD: usize = 160;
+fn in_short(value: &Value, field: usize) -> String {
     let plain = |value: &Value| match value {
-        Value::String(text) => line(text, FIELD),
-        other => line(&other.to_string(), FIELD),
+        Value::String(text) => line(text, field),
+        other => line(&other.to_string(), field),
     };
     match value {
         Value::Object(fields) => {

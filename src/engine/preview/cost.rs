@@ -106,5 +106,7 @@ impl Known<'_> {
 
 /// Returns how often one item is tried at most.
 pub(super) fn tries(step: &PlannedStep) -> u64 {
-    step.retry.as_ref().map_or(1, |retry| u64::from(retry.max).saturating_add(1))
+    // A person who said no is not asked again.
+    let retry = step.retry.as_ref().filter(|_| !matches!(step.work, Work::Approve(_)));
+    retry.map_or(1, |retry| u64::from(retry.max).saturating_add(1))
 }

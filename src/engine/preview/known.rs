@@ -1,9 +1,10 @@
 //! What is known of a plan before its run: steps, the bodies they run, items, models and recorded results.
 use super::{
-    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, ItemsPreview, LimitsShown, StepPreview, base, bases, cost::tries, from,
-    globs, on_word, retry_on, shown, text, verb, workspace,
+    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, StepPreview, base, bases,
+    cost::tries, from, globs, on_word, retry_on, shown, text, verb, workspace,
 };
 use crate::{
+    clock::millis,
     engine::{
         fan,
         project::{Project, SetupError},
@@ -60,6 +61,8 @@ pub(super) struct Surroundings {
     pub(super) scope: Scope,
     /// What steps start from that nothing before them has written, where that is not the start of the run.
     pub(super) base: Option<String>,
+    /// The narrowest of the budgets around them.
+    pub(super) limits: LimitsShown,
 }
 
 /// Returns what is given, and the defaults of the rest.
@@ -97,7 +100,7 @@ impl<'a> Known<'a> {
         let finally = plan.finally.as_ref().map(|ending| self.steps(ending, &all, at)).unwrap_or_default();
         let watcher = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent));
         let watching = watcher.map_or(Cost::NOTHING, |agent| self.session(agent, &agent.model.choices));
-        let graph = GraphPreview { steps, orchestrator: watcher.map(|agent| self.agent(agent, 1, Vec::new())), on_failure, finally };
+        let graph = GraphPreview { steps, orchestrator: watcher.map(|agent| self.agent(agent, 1, Vec::new(), &at.limits)), on_failure, finally };
         let at_most = graph.all().fold(watching, |sum, step| sum.and(step.at_most));
         (graph, at_most)
     }
@@ -137,6 +140,8 @@ impl<'a> Known<'a> {
         let inside = body.map_or(Cost::NOTHING, |body| self.bodies[body].at_most.times(each).for_items(count));
         let by_models: Vec<(&[String], u64)> = choices.iter().map(|choice| (choice.models.as_slice(), choice.keys.len().max(1) as u64)).collect();
         let mut at_most = self.sessions(step, &by_models, count).and(inside);
+        let own = LimitsShown { time_ms: Some(millis(step.timeout)), ..step.budget.as_ref().map(LimitsShown::written).unwrap_or_default() };
+        let limits = own.within(&at.limits);
         let budget = step.budget.as_ref().filter(|_| body.is_some());
         if let Some(budget) = budget {
             at_most = at_most.within(budget.usd.as_deref().copied(), budget.tokens.as_deref().copied());
@@ -148,7 +153,8 @@ impl<'a> Known<'a> {
             condition: step.condition.as_ref().map(|text| text.value.clone()),
             text: text(&step.work),
             from: from(&step.work),
-            agent: step.sessions().map(|(agent, sessions)| self.agent(agent, sessions.into(), choices)),
+            hinges: Hinges::of(&step.work),
+            agent: step.sessions().map(|(agent, sessions)| self.agent(agent, sessions.into(), choices, &limits)),
             retry_with: step.retry_with.as_ref().map(|agent| agent.name.clone()),
             cache: is_kept(step).then(|| self.cache(plan, step, (made.as_deref(), &given), at)),
             items,
@@ -161,8 +167,8 @@ impl<'a> Known<'a> {
                 .as_ref()
                 .map(|verify| json!({"run": verify.run.iter().map(|text| &text.value).collect::<Vec<_>>(), "attempts": verify.attempts})),
             tries: u32::try_from(tries(step)).unwrap_or(u32::MAX),
-            retry_on: step.retry.as_ref().filter(|retry| retry.max > 0).map(retry_on).unwrap_or_default(),
-            timeout_s: step.timeout.as_secs(),
+            retry_on: step.retry.as_ref().filter(|_| tries(step) > 1).map(retry_on).unwrap_or_default(),
+            timeout_ms: millis(step.timeout),
             budget: budget.map(LimitsShown::written),
             allow_failure: step.allow_failure,
             iterations,
@@ -176,6 +182,7 @@ impl<'a> Known<'a> {
     fn body(&mut self, step: &PlannedStep, plan: &Arc<Plan>, at: &Surroundings) -> usize {
         let mut inside = Surroundings { base: Some(AROUND.to_owned()), ..at.clone() };
         if let Work::Workflow(call) = &step.work {
+            inside.limits = call.plan.budget.as_ref().map_or(inside.limits, |budget| LimitsShown::written(budget).within(&inside.limits));
             let value = |written: &Value| is_all_known(written, at).then(|| prompts::evaluate_all(written, &at.scope).ok())?;
             let given: Map<String, Value> = call.with.iter().filter_map(|(name, written)| Some((name.clone(), value(&written.value)?))).collect();
             inside.inputs = or_defaults(plan, &given);
@@ -284,7 +291,7 @@ impl<'a> Known<'a> {
         CachePreview { standing: standing.to_owned(), hits, runs: runs.into_iter().collect(), why: why.to_owned() }
     }
 
-    fn agent(&self, agent: &AgentSpec, sessions: u64, choices: Vec<ChoicePreview>) -> AgentPreview {
+    fn agent(&self, agent: &AgentSpec, sessions: u64, choices: Vec<ChoicePreview>, around: &LimitsShown) -> AgentPreview {
         let hooks: Vec<String> = self.project.hooks.always().iter().map(|name| (*name).to_owned()).chain(agent.hooks.iter().cloned()).collect();
         let untrusted: BTreeSet<&str> = self.project.hooks.untrusted().collect();
         AgentPreview {
@@ -299,7 +306,7 @@ impl<'a> Known<'a> {
             skills: agent.skills.clone(),
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),
             hooks,
-            limits: LimitsShown::of(&agent.limits),
+            limits: LimitsShown::of(&agent.limits).within(around),
             sessions,
         }
     }

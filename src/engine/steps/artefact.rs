@@ -25,16 +25,22 @@ const PROMPT_BYTES_MIN: usize = 4096;
 /// The longest name of a file, in bytes.
 const NAME_BYTES_MAX: usize = 120;
 
-/// Keeps the output of a node that has succeeded, where its step says so.
-pub(super) async fn keep(task: &Task, step: &PlannedStep, success: &Success) -> Result<(), Trouble> {
-    let Some(file) = &step.file else { return Ok(()) };
+/// Gives a node the name of the file that is to keep its output, where its step says so.
+/// Returns it with whether the node did not have it before.
+pub(super) fn claim(task: &Task, step: &PlannedStep) -> Result<Option<(String, bool)>, Trouble> {
+    let Some(file) = &step.file else { return Ok(None) };
     let name = named(step, &task.node, &file.value, &task.render("output.file", &file.value)?)?;
-    task.services.artefacts.claim(&name, &task.node)?;
+    let is_new = task.services.artefacts.claim(&name, &task.node)?;
+    Ok(Some((name, is_new)))
+}
+
+/// Keeps the output of a node that has succeeded.
+pub(super) async fn keep(task: &Task, step: &PlannedStep, name: &str, success: &Success) -> Result<(), Trouble> {
     let content = task.services.secrets.text(&text_of(step, &success.output)).into_owned().into_bytes();
     let (blobs, bytes, kept) = (task.services.blobs.clone(), content.len() as u64, content.clone());
     let content_id = blocking(FailureKind::Environment, move || blobs.put(&kept)).await?;
-    task.record(Event::ArtefactKept { node: task.node.clone(), name: name.clone(), content: content_id, bytes }).await?;
-    let path = task.services.artefacts.folder.join(&name);
+    task.record(Event::ArtefactKept { node: task.node.clone(), name: name.to_owned(), content: content_id, bytes }).await?;
+    let path = task.services.artefacts.folder.join(name);
     blocking(FailureKind::Environment, move || write(&path, &content).map_err(|error| format!("write the artefact {}: {error}", path.display()))).await
 }
 

@@ -27,13 +27,12 @@ const CHECK_TIME: Duration = Duration::from_mins(30);
 pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Result<Success, Trouble> {
     let place = place::make(task, step).await?;
     let command = task.render("run", command)?;
-    let output = shell(task, &command, place.around()).await?;
+    let output = shell(task, &command, place.around(), step.timeout).await?;
     let text = output.stdout.text();
     let exit_code = match output.exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => 128 + signal,
-        Exit::TimedOut => return Err(Failure::new(FailureKind::Timeout, "the command did not end in time").into()),
-        Exit::Cancelled => return Err(Trouble::Interrupted),
+        Exit::Code(code) => Some(code),
+        Exit::Signal(signal) => Some(128 + signal),
+        Exit::TimedOut | Exit::Cancelled => None,
     };
     let mut value = json!({
         "stdout": cut(&text, STREAM_BYTES, "the output"),
@@ -41,6 +40,15 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         "exit_code": exit_code,
         "output_tail": tail(&output, TAIL_BYTES),
     });
+    if task.cancel.is_cancelled() {
+        // Whoever cancelled it says whether that was for want of time.
+        value["exit_code"] = Value::Null;
+        let _ = task.remains.set(value);
+        return Err(Trouble::Interrupted);
+    }
+    let Some(exit_code) = exit_code else {
+        return Err(Failure { output: value, ..Failure::new(FailureKind::Timeout, "the command did not end in time") }.into());
+    };
     if exit_code != 0 {
         let last = value["output_tail"].as_str().unwrap_or_default().trim().lines().last().unwrap_or_default().to_owned();
         let last = if last.is_empty() { String::new() } else { format!(": {last}") };
@@ -120,7 +128,10 @@ pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) 
     // A build says nothing for long, and has its own time.
     let _held = task.pulse.hold();
     for command in commands {
-        let output = shell(task, command, Around { cwd: around.root, ..around }).await?;
+        let output = shell(task, command, Around { cwd: around.root, ..around }, CHECK_TIME).await?;
+        if task.cancel.is_cancelled() {
+            return Err(Trouble::Interrupted);
+        }
         match output.exit {
             Exit::Code(0) => {}
             Exit::Cancelled => return Err(Trouble::Interrupted),
@@ -132,7 +143,7 @@ pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) 
     Ok(Checked { passed: true, tail: String::new() })
 }
 
-async fn shell(task: &Task, command: &str, around: Around<'_>) -> Result<Output, Trouble> {
+async fn shell(task: &Task, command: &str, around: Around<'_>, timeout: Duration) -> Result<Output, Trouble> {
     let mut env = around.env.clone();
     env.extend(crate::trace::traceparent().map(|parent| ("TRACEPARENT".to_owned(), parent)));
     let request = Request {
@@ -140,18 +151,16 @@ async fn shell(task: &Task, command: &str, around: Around<'_>) -> Result<Output,
         cwd: around.cwd.to_owned(),
         env,
         stdin: Vec::new(),
-        timeout: CHECK_TIME,
+        timeout,
         output_cap: STREAM_BYTES,
         confine: task.services.confinement(around.root, Access::Write, around.links),
     };
-    let output = task
-        .services
+    task.services
         .sandbox
         .felt(&task.pulse)
         .run(request, &task.cancel)
         .await
-        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)))))?;
-    if task.cancel.is_cancelled() { Err(Trouble::Interrupted) } else { Ok(output) }
+        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)))))
 }
 
 fn said(exit: Exit) -> String {

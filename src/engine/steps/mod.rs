@@ -32,7 +32,11 @@ pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
 pub(super) use session::{Opening, Sessions, brief};
-use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -83,11 +87,13 @@ pub(super) struct Task {
     pub(super) services: Arc<Services>,
     /// Where signs of life are noted.
     pub(super) pulse: Pulse,
+    /// What a command had said when it was ended.
+    remains: OnceLock<Value>,
 }
 
 impl Job {
     pub(super) fn with(self, services: &Arc<Services>) -> Task {
-        Task { job: self, services: services.clone(), pulse: Pulse::new(&services.clock) }
+        Task { job: self, services: services.clone(), pulse: Pulse::new(&services.clock), remains: OnceLock::new() }
     }
 }
 
@@ -119,17 +125,30 @@ pub(super) async fn run(task: Task) -> End {
 }
 
 async fn do_work(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
-    let looked_up = cache::look_up(task, step).await?;
-    let success = match looked_up {
-        cache::LookedUp::Hit(success) => success,
+    // A name that another node has is found before anybody is paid.
+    let Some((name, is_new)) = artefact::claim(task, step)? else { return done(task, step).await };
+    let kept = async {
+        let success = done(task, step).await?;
+        artefact::keep(task, step, &name, &success).await?;
+        Ok(success)
+    };
+    let kept = kept.await;
+    if is_new && matches!(kept, Err(Trouble::Failed(_) | Trouble::Interrupted)) {
+        task.services.artefacts.release(&name);
+    }
+    kept
+}
+
+/// Does the work, or takes a recorded result for it.
+async fn done(task: &Task, step: &PlannedStep) -> Result<Success, Trouble> {
+    match cache::look_up(task, step).await? {
+        cache::LookedUp::Hit(success) => Ok(success),
         cache::LookedUp::Miss(key) => {
             let success = by_kind(task, step).await?;
             cache::keep(task, key, &success).await;
-            success
+            Ok(success)
         }
-    };
-    artefact::keep(task, step, &success).await?;
-    Ok(success)
+    }
 }
 
 fn by_kind<'a>(task: &'a Task, step: &'a PlannedStep) -> BoxFuture<'a, Result<Success, Trouble>> {
@@ -166,7 +185,7 @@ async fn within<T>(task: &Task, step: &PlannedStep, work: impl Future<Output = R
     };
     task.cancel.cancel();
     let _ = work.await;
-    Err(failure.into())
+    Err(Failure { output: task.remains.get().cloned().unwrap_or_default(), ..failure }.into())
 }
 
 /// One of the pieces of work that a select step chooses from.

@@ -58,15 +58,22 @@ impl Artefacts {
     }
 
     /// Gives a name to a node; the rounds of a loop follow each other in one file.
-    pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<(), Failure> {
+    /// Returns whether nobody had it.
+    pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<bool, Failure> {
         let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_new = !owners.contains_key(name);
         let owner = owners.entry(name.to_owned()).or_insert_with(|| node.clone());
         let place = |node: &NodeId| node.within.iter().map(|frame| (frame.step.clone(), frame.item.clone())).collect::<Vec<_>>();
         if (&owner.step, &owner.item, place(owner)) == (&node.step, &node.item, place(node)) {
-            return Ok(());
+            return Ok(is_new);
         }
         let message = format!("`output.file` is `{name}`, which is that of {owner}");
         Err(Failure::new(FailureKind::Template, message).hint("give each its own name, with `{{ }}` in it where items differ"))
+    }
+
+    /// Takes a name back under which nothing was kept.
+    pub(crate) fn release(&self, name: &str) {
+        self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(name);
     }
 }
 

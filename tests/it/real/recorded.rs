@@ -186,3 +186,17 @@ fn a_run_that_was_taken_up_again_goes_on_recording_and_replaying() {
     bench.spinney(&["resume", "--unconfined", "--on-ask", "allow"]).code(0);
     assert_eq!(said(&bench), first);
 }
+
+#[test]
+fn a_recording_of_a_run_that_waits_is_said_not_to_be_whole() {
+    let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));
+    let asks = "version: 1\nname: asks\nagents: { coder: { system: You code. } }\nsteps:\n  work: { agent: coder, prompt: Do it. }\n  gate: { needs: [work], approve: { message: \"Go on?\" } }\n";
+    let bench = bench(Wire::Messages, &server).workflow("asks", asks);
+    let tape = bench.path("tape.jsonl").display().to_string();
+    let said = bench.spinney(&["run", "asks", "--record", &tape]).code(3);
+    assert!(said.err.contains("the recording is not whole yet") && said.err.contains("--no-resume"), "{}", said.err);
+    let run = bench.newest();
+    bench.spinney(&["approve", &run.0, "--no-resume"]).code(0);
+    let said = bench.spinney(&["resume", &run.0, "--record", &tape]).code(0);
+    assert!(!said.err.contains("not whole"), "{}", said.err);
+}
