@@ -195,6 +195,17 @@ fn a_budget_that_asks_is_raised_at_once() {
 }
 
 #[test]
+fn a_step_whose_budget_may_finish_is_left_out_in_a_simulated_run_too() {
+    for limit in ["usd: 0.15, tokens: 90000", "tokens: 19000"] {
+        let yaml = format!(
+            "version: 1\nname: dear\nagents: {{ worker: {{ system: \"You work.\" }} }}\nsteps:\n  work: {{ agent: worker, prompt: \"Do it.\", budget: {{ {limit}, on_exceed: finish }} }}\n"
+        );
+        let said = simulate(&Bench::new().workflow("dear", &yaml), "dear", "defaults: { usd: 0.2, tokens: 20000 }\n", &[]).code(0).out;
+        assert!(said.contains("work: the budget of work was used up") && said.contains("succeeded, in part"), "{limit}: {said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_stub_is_said_with_its_place() {
     let bench = Bench::new().workflow("build", BUILD);
     let wrong = |stub: &str| simulate(&bench, "build", stub, &["--input", "goal=x"]).code(2).err;
