@@ -95,8 +95,16 @@ impl Matrix {
         self.axes.iter().map(|(name, values)| Some((name.value.clone(), values.value.as_array()?.clone()))).collect()
     }
 
+    /// Returns whether an exclusion is known only in the run.
+    fn has_templates(&self) -> bool {
+        self.exclude.iter().any(|excluded| excluded.value.to_string().contains("{{"))
+    }
+
     /// Returns its combinations, where they are known before the run.
     pub(super) fn known(&self) -> Option<Vec<Combination>> {
+        if self.has_templates() {
+            return None;
+        }
         let exclude: Vec<Value> = self.exclude.iter().map(|excluded| excluded.value.clone()).collect();
         combinations(&self.literal()?, &exclude).ok()
     }
@@ -133,7 +141,7 @@ pub(super) fn check(step: &Step, matrix: &Matrix, findings: &mut Findings<'_>) {
             }
         }
     }
-    let Some(axes) = matrix.literal().filter(|_| sound) else { return };
+    let Some(axes) = matrix.literal().filter(|_| sound && !matrix.has_templates()) else { return };
     match combinations(&axes, &[]) {
         Err(MatrixError::TooMany) => {
             findings.report(findings.error(codes::MATRIX, id.span, format!("the matrix of `{}` has more than {MAX_COMBINATIONS} combinations", id.value)));

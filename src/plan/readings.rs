@@ -121,6 +121,7 @@ impl<'a> Reader<'a> {
         if let Some(matrix) = &step.matrix {
             matrix.axes.iter().for_each(|(_, values)| self.values(values, outside));
             matrix.max_parallel.iter().for_each(|max| self.values(max, outside));
+            matrix.exclude.iter().for_each(|excluded| self.texts(&excluded.value, excluded.span, outside));
         }
         self.verb(at, prompt, inside);
         self.surroundings(step, inside);
