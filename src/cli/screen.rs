@@ -94,12 +94,7 @@ impl Screen {
             }
             Event::QuestionAnswered { node, call, allowed, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {}", line(note, 110))).unwrap_or_default();
-                // The answer itself, where a text was asked for.
-                let word = match (self.open.remove(&(node.clone(), call.clone())), allowed) {
-                    (true, _) => "answered",
-                    (false, true) => "allowed",
-                    (false, false) => "refused",
-                };
+                let word = answered(self.open.remove(&(node.clone(), call.clone())), *allowed);
                 of(node, format!("{word} by {by}{note}"), Tone::Plain)
             }
             Event::Told { node, text, by, .. } => of(node, format!("told by {by}: {}", line(text, 110)), Tone::Plain),
@@ -386,6 +381,15 @@ pub(super) fn thousands(number: u64) -> String {
         0..=9_999 => number.to_string(),
         10_000..=9_999_999 => format!("{}k", number / 1_000),
         _ => format!("{}M", number / 1_000_000),
+    }
+}
+
+/// Returns the word for an answer; `open` says whether it is a text.
+pub(super) fn answered(open: bool, allowed: bool) -> &'static str {
+    match (open, allowed) {
+        (true, _) => "answered",
+        (false, true) => "allowed",
+        (false, false) => "refused",
     }
 }
 

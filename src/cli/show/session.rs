@@ -1,7 +1,7 @@
 //! One step, turn by turn: what was asked for, what the gate and the hooks said, what came of it, and the last words.
 use super::super::{
     report::{CallShown, Entry, HookSaid, Node, Report, Turn, WIDTH, block, duration, entries, indent, line, wrapped},
-    screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
+    screen::{Tone, answered, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
     event::{Delivery, NodeId, Outcome, Record, Why},
@@ -135,17 +135,11 @@ impl Screen {
             Entry::Delivered(Delivery::Joined { .. }) => self.say("delivered", "its files are with the agent that asked for them", Tone::Plain),
             Entry::Delivered(Delivery::Conflicted { paths }) => self.say("conflict", &format!("{}: a ref keeps the work", super::listed(paths)), Tone::Warn),
             Entry::Asked { call, question, open } => {
-                if *open {
-                    self.open.insert((*call).to_owned());
-                }
+                self.open.extend(open.then(|| (*call).to_owned()));
                 self.say("asks", question, Tone::Warn);
             }
             Entry::Answered { call, allowed, by, note } => {
-                let word = match (self.open.remove(*call), allowed) {
-                    (true, _) => "answered",
-                    (false, true) => "allowed",
-                    (false, false) => "refused",
-                };
+                let word = answered(self.open.remove(*call), *allowed);
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();
                 self.say("answer", &format!("{word} by {by}{note}"), Tone::Plain);
             }
