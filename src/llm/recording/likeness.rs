@@ -10,7 +10,8 @@ use aho_corasick::{AhoCorasick, MatchKind};
 /// Shorter words of hexadecimal digits are no commit: git abbreviates to 7.
 const ID_MIN: usize = 7;
 const ID_MAX: usize = 64;
-/// What a session's name holds of a commit.
+/// A session that is named after a commit, and how much of it the name holds.
+const SESSION: &str = "resolver-";
 const SHORT: usize = 8;
 /// Words of dates as programs spell them.
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -67,7 +68,7 @@ impl Likeness {
                 rest = &rest[length..];
             } else {
                 let (word, after) = rest.split_at(end);
-                if is_id(word) {
+                if is_id(word) || (out.ends_with(SESSION) && is_commit(word)) {
                     out.push_str(&self.id(word));
                 } else {
                     out.push_str(word);
@@ -119,8 +120,12 @@ fn names(place: &RunPlace) -> [(String, &'static str); 3] {
 
 /// Names a conversation without the commits that a session may be named after.
 pub(super) fn conversation(node: &str) -> String {
-    let is_commit = |word: &str| word.len() >= SHORT && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     node.split('-').map(|word| if is_commit(word) { "<commit>" } else { word }).collect::<Vec<_>>().join("-")
+}
+
+/// What a session's name holds of a commit may be digits alone.
+fn is_commit(word: &str) -> bool {
+    word.len() >= SHORT && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn is_word(c: char) -> bool {

@@ -88,4 +88,7 @@ fn sessions_named_after_a_commit_are_found_again() {
     assert_eq!(conversation("land:resolver-12345678-1"), conversation("land:resolver-477bffff-1"));
     assert_ne!(conversation("land:resolver-477bffff-1"), conversation("land:resolver-477bffff-2"));
     assert_eq!(conversation("build/left"), "build/left");
+    let here = place("other-9z", "/x");
+    let (then, now) = (like(&["in land__resolver-12345678-1"], &here), like(&["in land__resolver-477bffff-1"], &here));
+    assert_eq!(then.parts, now.parts);
 }
