@@ -24,8 +24,9 @@ fn text(captured: &Captured) -> String {
 }
 
 /// Returns whether a process runs; one that is dead but not waited for does not.
+/// A process on its way out has no environment any more, some time before it is dead in name.
 fn is_running(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat[stat.rfind(')').unwrap()..].starts_with(") Z"))
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| !environment.is_empty())
 }
 
 #[test]
