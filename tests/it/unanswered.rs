@@ -150,11 +150,11 @@ fn what_does_not_fit_is_shortened_once_and_asked_again() {
             let is_shortened = whole.contains("was shortened to make room");
             match asked.turn() {
                 turn @ 0..6 if !is_shortened => Answer::Say(Said {
-                    thinking: Some("hm".to_owned()),
+                    thinking: Some("I wonder about it".to_owned()),
                     prompt: Some(whole.len() as u64 / 3),
                     ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")}))
                 }),
-                _ if is_shortened => Answer::Say(Said::text(if whole.contains("hm") { "thinks" } else { "done" })),
+                _ if is_shortened => Answer::Say(Said::text(if whole.contains("I wonder about it") { "thinks" } else { "done" })),
                 _ => Answer::Status(400, Vec::new(), body.to_owned()),
             }
         });
