@@ -183,7 +183,8 @@ pub fn reap(registry: &Path) -> Result<usize, SandboxError> {
         if note.boot == boot {
             let group = note.lives() && Pid::from_raw(note.leader).is_some_and(|leader| kill_process_group(leader, Signal::KILL).is_ok());
             let token = fs::read_to_string(entry.path()).ok().and_then(|text| Token::parse(&text));
-            let strays = token.is_some_and(|token| token.kill_strays());
+            // A process that is just starting another program shows no environment: it is seen the second time.
+            let strays = token.is_some_and(|token| token.kill_strays() | token.kill_strays());
             killed += usize::from(group || strays);
         }
         let _already_gone = fs::remove_file(entry.path());

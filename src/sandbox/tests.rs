@@ -119,7 +119,13 @@ fn a_daemon_is_reaped_after_a_crash() {
             std::thread::yield_now();
         }
         assert_eq!(reap(&registry).unwrap(), 1);
-        assert!(!is_running(fs::read_to_string(&ready).unwrap().trim()));
+        // Killed it is; on a busy machine it is a while until it is gone.
+        let (clock, daemon) = (crate::clock::Clock::system(), fs::read_to_string(&ready).unwrap());
+        let late = clock.now().after(Duration::from_secs(20));
+        while is_running(daemon.trim()) {
+            assert!(clock.now() < late, "it lives");
+            std::thread::yield_now();
+        }
         assert_eq!(running.join().unwrap(), Exit::Signal(9));
     });
 }
