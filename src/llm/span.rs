@@ -1,10 +1,24 @@
 //! How one attempt at a model, scripted or not, is written into its span.
-use super::ModelError;
+use super::{ModelError, Sink};
 use crate::{
     message::Reply,
     trace::{self, Tokens},
 };
-use tracing::Span;
+use std::future::Future;
+use tracing::{Instrument as _, Span};
+
+/// Gives a reply that comes in one piece: in a span of its own, its text shown at once.
+pub(super) async fn whole(model: &str, sink: &dyn Sink, answer: impl Future<Output = Result<Reply, ModelError>> + Send) -> Result<Reply, ModelError> {
+    let span = trace::chat(model);
+    let result = answer.instrument(span.clone()).await;
+    end(&span, result.as_ref());
+    let reply = result?;
+    let text = reply.text();
+    if !text.is_empty() {
+        sink.text(&text);
+    }
+    Ok(reply)
+}
 
 /// Writes into the span how its attempt ended.
 pub(super) fn end(span: &Span, result: Result<&Reply, &ModelError>) {

@@ -9,7 +9,6 @@ use crate::{
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink, span},
     message::Reply,
     secrets::Secrets,
-    trace,
 };
 use async_trait::async_trait;
 use std::{
@@ -19,7 +18,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Notify;
-use tracing::Instrument as _;
 
 /// How long a reply waits for those that came before it when they were recorded: long enough for the work between two
 /// requests, and only an order, since a run that was taken up again does not ask for the first ones.
@@ -227,15 +225,7 @@ fn different(call: &ModelCall<'_>, exchange: &Exchange, asked: &[(Part, String)]
 #[async_trait]
 impl Model for Replay {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let span = trace::chat(call.models.first().map_or("recording", String::as_str));
-        let result = self.answer(call).instrument(span.clone()).await;
-        span::end(&span, result.as_ref());
-        let reply = result?;
-        let text = reply.text();
-        if !text.is_empty() {
-            sink.text(&text);
-        }
-        Ok(reply)
+        span::whole(call.models.first().map_or("recording", String::as_str), sink, self.answer(call)).await
     }
 
     fn window(&self, model: &str) -> u64 {

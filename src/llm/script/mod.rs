@@ -7,17 +7,13 @@ mod load;
 mod pattern;
 
 use super::{Model, ModelCall, ModelError, ModelErrorKind, Sink, span};
-use crate::{
-    message::{Block, Message, Reply, Role, StopReason, ToolCall, Usage, View},
-    trace,
-};
+use crate::message::{Block, Message, Reply, Role, StopReason, ToolCall, Usage, View};
 use async_trait::async_trait;
 use load::{Conversation, Line, Turn};
 pub use load::{LoadScriptError, MAX_SCRIPT_BYTES};
 use pattern::Groups;
 use serde_json::Value;
 use std::{fmt, sync::Arc};
-use tracing::Instrument as _;
 
 /// What a script without `window` has, in tokens.
 const WINDOW: u64 = 200_000;
@@ -84,15 +80,7 @@ impl Script {
 #[async_trait]
 impl Model for Script {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let span = trace::chat(call.models.first().map_or("scripted/model", String::as_str));
-        let result = async { self.answer(call) }.instrument(span.clone()).await;
-        span::end(&span, result.as_ref());
-        let reply = result?;
-        let text = reply.text();
-        if !text.is_empty() {
-            sink.text(&text);
-        }
-        Ok(reply)
+        span::whole(call.models.first().map_or("scripted/model", String::as_str), sink, async { self.answer(call) }).await
     }
 
     fn window(&self, _model: &str) -> u64 {
