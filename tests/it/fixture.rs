@@ -12,7 +12,7 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, OnceLock},
 };
 use tempfile::TempDir;
@@ -132,6 +132,20 @@ impl Bench {
 
     pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
         &self.environment
+    }
+
+    /// Starts the program itself in the repository, as a process of its own.
+    pub(crate) fn program(&self, arguments: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_spinney"))
+            .args(arguments)
+            .current_dir(self.repo())
+            .env_clear()
+            .envs(self.environment())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// Runs the program in the repository.

@@ -28,20 +28,6 @@ fn mkfifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Starts the program itself.
-fn program(bench: &Bench, arguments: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_spinney"))
-        .args(arguments)
-        .current_dir(bench.repo())
-        .env_clear()
-        .envs(bench.environment())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
 /// Reads the program's records until one of this kind; what comes after is read to its end beside the test.
 fn until(program: &mut Child, kind: &str) {
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
@@ -106,7 +92,7 @@ steps:
 fn a_process_that_lives_takes_an_answer_up() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = program(&bench, &["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run = bench.newest();
     assert!(bench.spinney(&["runs"]).code(0).out.contains("asks 1"));
@@ -147,7 +133,7 @@ fn a_word_is_heard_at_the_next_turn_and_never_between_a_call_and_its_result() {
     let bench = Bench::new().workflow("told", TOLD);
     mkfifo(&bench.path("home/go"));
     let script = bench.script(&HEARS.replace("HOME", &bench.path("home").display().to_string()));
-    let mut live = program(&bench, &["run", "told", "--json", "--script", &script]);
+    let mut live = bench.program(&["run", "told", "--json", "--script", &script]);
     until(&mut live, "tool_started");
     let run = bench.newest();
     let said = bench.spinney(&["tell", &run.0, "work", "be brief", "--by", "ann"]).code(0);
@@ -398,7 +384,7 @@ fn an_orchestrator_is_woken_again_only_when_something_has_changed() {
 fn a_run_that_was_killed_beside_a_question_is_interrupted_and_tells_both() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = program(&bench, &["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     held.kill().unwrap();
     held.wait().unwrap();
@@ -463,10 +449,10 @@ fn a_run_that_may_not_spend_more_ends_as_at_its_limit() {
 fn a_run_is_watched_from_another_terminal_until_its_end() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = program(&bench, &["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run = bench.newest();
-    let mut watching = program(&bench, &["watch", &run.0, "--json"]);
+    let mut watching = bench.program(&["watch", &run.0, "--json"]);
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut seen: Vec<String> = Vec::new();
     while !seen.last().is_some_and(|line| line.contains("question_asked")) {
@@ -488,10 +474,10 @@ fn a_run_is_watched_from_another_terminal_until_its_end() {
 fn who_stops_watching_stops_nothing_else() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = program(&bench, &["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run: RunId = bench.newest();
-    let mut watching = program(&bench, &["watch", &run.0]);
+    let mut watching = bench.program(&["watch", &run.0]);
     until(&mut watching, "gate");
     rustix::process::kill_process(rustix::process::Pid::from_child(&watching), rustix::process::Signal::INT).unwrap();
     ended(watching, 0);

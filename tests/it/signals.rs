@@ -28,16 +28,7 @@ fn slow(trap: &str) -> (Bench, Child) {
     let up = bench.path("home/up");
     assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
     let script = bench.script("conversations: [{ agent: coder, turns: [{ calls: [{ tool: Bash, input: { command: sh wait.sh } }] }, { say: done }] }]");
-    let mut program = Command::new(env!("CARGO_BIN_EXE_spinney"))
-        .args(["run", "slow", "--json", "--script", &script])
-        .current_dir(bench.repo())
-        .env_clear()
-        .envs(bench.environment())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut program = bench.program(&["run", "slow", "--json", "--script", &script]);
     // Whoever opens the pipe waits for its other end, so that it is not opened before the command is sure to run.
     let mut seen = Vec::new();
     for line in BufReader::new(program.stdout.take().unwrap()).lines() {
