@@ -606,8 +606,36 @@ impl Event {
         match self {
             Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::Told { .. } | Event::RunFinished { .. } => true,
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
-            // What follows the rest is seen inside of the run alone.
-            _ => false,
+            // What follows these is seen inside of the run alone. Whoever adds an event decides it here.
+            Event::RunResumed { .. }
+            | Event::ConditionEvaluated { .. }
+            | Event::FrameOpened { .. }
+            | Event::ItemsAdded { .. }
+            | Event::StepStarted { .. }
+            | Event::WorkspaceMade { .. }
+            | Event::AgentBriefed { .. }
+            | Event::MessageAdded { .. }
+            | Event::ModelReplied { .. }
+            | Event::FellBack { .. }
+            | Event::Parked { .. }
+            | Event::ToolFinished { .. }
+            | Event::HookRan { .. }
+            | Event::Compacted { .. }
+            | Event::VerifyRan { .. }
+            | Event::WorkCaptured { .. }
+            | Event::CacheHit { .. }
+            | Event::ArtefactKept { .. }
+            | Event::MergeAdvanced { .. }
+            | Event::SelectAdvanced { .. }
+            | Event::WorkDelivered { .. }
+            | Event::QuestionAsked { .. }
+            | Event::RetryScheduled { .. }
+            | Event::TimerFired { .. }
+            | Event::OrchestratorWoken { .. }
+            | Event::OrchestratorRested { .. }
+            | Event::LimitReached { .. }
+            | Event::StepFinished { .. }
+            | Event::BranchMade { .. } => false,
         }
     }
 }
