@@ -90,9 +90,10 @@ impl<'a> Job<'a> {
         let token = request.env.contains_key(super::group::MARK).then(Token::new);
         command.envs(token.iter().map(|token| (super::group::TOKEN, token.text())));
         let stdin = if request.stdin.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let announced = token.as_ref().zip(inner.registry.as_ref()).and_then(|(token, registry)| registry.announce(token));
         let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(fail)?;
         let pid = Pid::from_child(&child);
-        let group = Some(Group::new(pid, token, inner.registry.as_ref()));
+        let group = Some(Group::new(pid, token, inner.registry.as_ref(), announced.as_ref()));
         let stdin = child.stdin.take();
         if let Some(pipe) = &stdin {
             ioctl_fionbio(pipe, true).map_err(|error| SandboxError::Watch(error.into()))?;

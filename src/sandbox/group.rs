@@ -2,12 +2,12 @@
 //!
 //! A note is a file whose name is `PID-START-SESSION-BOOT`, where the start is the kernel's tick count
 //! for the process and the boot is that of the machine. A number that was given to another process since does not match.
-//! It holds the command's token, by which those are known who left the group, as daemons do.
+//! It holds the command's token, by which those are known who left the group, as daemons do. Before the process is there
+//! its token is noted already, so that no moment is left in which a death of this program leaves it unknown.
 use super::SandboxError;
 use rustix::process::{Pid, Signal, getpid, kill_process_group, test_kill_process_group};
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     sync::{
         LazyLock,
@@ -23,6 +23,9 @@ pub(super) const TOKEN: &str = "SPINNEY_COMMAND";
 
 /// Most times that a command's strays are looked for: whoever starts new ones faster than that is left.
 const SWEEPS_MAX: usize = 50;
+
+/// What the name of a note begins with while its process is about to be started.
+const COMING: &str = ".coming-";
 
 /// Most notes that are looked at in one go.
 const NOTES_MAX: usize = 10_000;
@@ -41,6 +44,29 @@ impl Registry {
             Err(source) => Err(SandboxError::Registry { path: folder, source }),
         }
     }
+
+    /// Notes a command that is about to be started.
+    pub(super) fn announce(&self, token: &Token) -> Option<Announced> {
+        let note = Announced(self.folder.join(format!("{COMING}{}-{}", token.text(), self.boot)));
+        // Without it the process is unknown until its group is noted.
+        fs::write(&note.0, token.text()).ok().map(|()| note)
+    }
+}
+
+/// The note of a command that is about to be started. Dropping it forgets it.
+#[derive(Debug)]
+pub(super) struct Announced(PathBuf);
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let _become_that_of_a_group = fs::remove_file(&self.0);
+    }
+}
+
+/// Reads the name of such a note: the token, where it is of this boot.
+fn announced(name: &str, boot: &str) -> Option<Token> {
+    let (token, of) = name.strip_prefix(COMING)?.rsplit_once('-')?;
+    Token::parse(token).filter(|_| of == boot)
 }
 
 /// One command, told apart from every other since the machine was started. All processes that come of it inherit it, also
@@ -60,7 +86,7 @@ impl Token {
     }
 
     /// Reads a token back; nothing where the text is none, such as that of a note cut short.
-    fn parse(text: &str) -> Option<Token> {
+    pub(super) fn parse(text: &str) -> Option<Token> {
         let parts: Vec<&str> = text.split('-').collect();
         (parts.len() == 3 && parts.iter().all(|part| part.parse::<u64>().is_ok())).then(|| Token(text.to_owned()))
     }
@@ -109,16 +135,18 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Takes charge of the group that `leader` leads, and notes it. `token` is the one in its environment.
-    pub(super) fn new(leader: Pid, token: Option<Token>, registry: Option<&Registry>) -> Group {
+    /// Takes charge of the group that `leader` leads, and notes it. `token` is the one in its environment, and what was
+    /// noted of it becomes the note of the group.
+    pub(super) fn new(leader: Pid, token: Option<Token>, registry: Option<&Registry>, announced: Option<&Announced>) -> Group {
         let note = registry.and_then(|registry| {
             // Without the kernel's word on when it started nothing could be told apart later.
             let Stat { start, session, .. } = Stat::of(leader.as_raw_nonzero().get())?;
             let path = registry.folder.join(format!("{}-{start}-{session}-{}", leader.as_raw_nonzero(), registry.boot));
-            let mut file = fs::File::create_new(&path).ok()?;
-            // Without it only the group is found after a crash.
-            let _unwritten = token.as_ref().map(|token| file.write_all(token.text().as_bytes()));
-            Some(path)
+            let noted = match announced {
+                Some(note) => fs::rename(&note.0, &path),
+                None => fs::File::create_new(&path).map(drop),
+            };
+            noted.ok().map(|()| path)
         });
         Group { leader, note, token, ended: false }
     }
@@ -179,14 +207,19 @@ pub fn reap(registry: &Path) -> Result<usize, SandboxError> {
     let boot = boot();
     let mut killed = 0;
     for entry in entries.flatten().take(NOTES_MAX) {
-        let Some(note) = entry.file_name().to_str().and_then(Note::parse) else { continue };
-        if note.boot == boot {
-            let group = note.lives() && Pid::from_raw(note.leader).is_some_and(|leader| kill_process_group(leader, Signal::KILL).is_ok());
-            let token = fs::read_to_string(entry.path()).ok().and_then(|text| Token::parse(&text));
-            // A process that is just starting another program shows no environment: it is seen the second time.
-            let strays = token.is_some_and(|token| token.kill_strays() | token.kill_strays());
-            killed += usize::from(group || strays);
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let (note, coming) = (Note::parse(name), announced(name, &boot));
+        if note.is_none() && !name.starts_with(COMING) {
+            continue;
         }
+        let note = note.filter(|note| note.boot == boot);
+        let group =
+            note.as_ref().is_some_and(|note| note.lives() && Pid::from_raw(note.leader).is_some_and(|leader| kill_process_group(leader, Signal::KILL).is_ok()));
+        let token = coming.or_else(|| note.and_then(|_| Token::parse(&fs::read_to_string(entry.path()).ok()?)));
+        // A process that is just starting another program shows no environment: it is seen the second time.
+        let strays = token.is_some_and(|token| token.kill_strays() | token.kill_strays());
+        killed += usize::from(group || strays);
         let _already_gone = fs::remove_file(entry.path());
     }
     Ok(killed)
