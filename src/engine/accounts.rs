@@ -6,7 +6,7 @@
 use super::purse::RunPurse;
 use crate::{
     agent::{Account, Purse},
-    event::{Limit, NodeId},
+    event::{Limit, NodeId, NodeName},
     journal::{RunState, Spent},
     plan::{Limits, Work},
     workflow::{Budget, OnExceed},
@@ -111,7 +111,7 @@ fn levels<'s>(state: &'s RunState, node: &NodeId) -> Vec<Level<'s>> {
     let mut found = Vec::new();
     for depth in 0..node.within.len() {
         let (outer, own) = (&node.within[..depth], &node.within[depth]);
-        let opener = NodeId { item: own.item.clone(), ..NodeId::inside(outer, &own.step) };
+        let opener = NodeName { within: outer.to_vec(), step: own.step.clone(), item: own.item.clone(), helper: None }.into();
         found.extend(of_step(state, &opener));
         found.extend(called(state, &opener));
     }

@@ -84,7 +84,7 @@ pub(super) fn first_failure(state: &RunState, within: &[Frame], frame: &FrameSta
 /// A template, or inputs that do not fit.
 pub(super) fn inputs(state: &RunState, node: &NodeId, step: &PlannedStep) -> Result<Option<Map<String, Value>>, Failure> {
     let Work::Workflow(call) = &step.work else { return Ok(None) };
-    let scope = scope::scope(state, node, &scope::reads(step));
+    let scope = scope::scope(state, node, &step.reads);
     let wrong = |name: &str, why: &dyn std::fmt::Display| Failure::new(FailureKind::Template, format!("`with.{name}`: {why}"));
     let mut given = Map::new();
     for (name, value) in &call.with {
@@ -147,8 +147,7 @@ fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, (commit, winding): (C
         return ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) }));
     }
     let last = NodeId::inside(&within, &StepId::from("(until)"));
-    let reads = scope::read_by_condition(&spec.until.value).into_iter().collect();
-    match prompts::condition(&spec.until.value, &scope::scope(state, &last, &reads)) {
+    match prompts::condition(&spec.until.value, &scope::scope(state, &last, &spec.reads)) {
         Err(error) => ended(node, Failure::new(FailureKind::Template, format!("`until`: {error}")).into()),
         Ok(true) => ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) })),
         Ok(false) if round >= spec.max => {
@@ -180,8 +179,7 @@ fn iteration(state: &RunState, within: &[Frame], frame: &FrameState, round: u32)
 /// # Errors
 /// A template.
 pub(super) fn outputs(state: &RunState, within: &[Frame], frame: &FrameState) -> Result<Value, Failure> {
-    let steps = frame.plan.outputs.iter().flat_map(|(_, text)| scope::read_by(&text.value)).collect();
-    let scope = scope::scope(state, &NodeId::inside(within, &close::node().step), &steps);
+    let scope = scope::scope(state, &NodeId::inside(within, &close::node().step), &frame.plan.reads);
     let mut output = Map::new();
     for (name, text) in &frame.plan.outputs {
         let value = prompts::evaluate(&text.value, &scope).map_err(|error| Failure::new(FailureKind::Template, format!("output `{name}`: {error}")))?;

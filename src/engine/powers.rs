@@ -105,7 +105,7 @@ fn add(state: &RunState, orchestrator: &NodeId, spec: &OrchestratorSpec, step: &
     if added > spec.max_added {
         return Err(format!("at most {} items may be added in a run, and {} were", spec.max_added, watch.added()));
     }
-    let scope = scope::scope(state, step, &scope::reads(planned));
+    let scope = scope::scope(state, step, &planned.reads);
     let items = fan::more(planned, for_each, &scope, present.keys.len(), values).map_err(|failure| failure.message)?;
     fan::check(&items, &present.keys.iter().map(String::as_str).collect::<BTreeSet<_>>())?;
     let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());

@@ -210,7 +210,7 @@ impl<S: Store> Engine<'_, S> {
         let state = self.journal.state();
         let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
         let text = step.condition.as_ref().map_or("true", |condition| condition.value.as_str());
-        match prompts::condition(text, &scope::scope(state, node, &scope::reads(step))) {
+        match prompts::condition(text, &scope::scope(state, node, &step.reads)) {
             Ok(holds) => Event::ConditionEvaluated { node: node.clone(), holds },
             Err(error) => failed(node, FailureKind::Template, &format!("`if`: {error}")),
         }
@@ -219,7 +219,7 @@ impl<S: Store> Engine<'_, S> {
     fn expand(&self, node: &NodeId) -> Event {
         let state = self.journal.state();
         let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
-        match fan::expand(step, &scope::scope(state, node, &scope::reads(step))) {
+        match fan::expand(step, &scope::scope(state, node, &step.reads)) {
             Ok((items, max_parallel)) => Event::ItemsAdded { step: node.clone(), items, by: node.clone(), max_parallel },
             Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
         }
@@ -287,7 +287,7 @@ impl<S: Store> Engine<'_, S> {
         }
         let token = self.cancel.child_token();
         let job = Job {
-            scope: scope::scope(state, &node, &scope::reads(step)),
+            scope: scope::scope(state, &node, &step.reads),
             sources: steps::sources(state, &node, step),
             candidates: steps::candidates(state, &node, step),
             run: self.started().clone(),

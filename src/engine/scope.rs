@@ -4,101 +4,29 @@ use crate::{
     event::{Frame, NodeId, Outcome, StepId},
     git,
     journal::{NodeState, RunState},
-    plan::{PlannedStep, Work},
-    prompts::{self, Reading, Scope, TemplateError},
-    workflow::{self, Base, Workspace},
+    plan::{PlannedStep, Reads, Work},
+    prompts::{self, Scope},
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Returns the steps whose results a step's templates read.
-pub(super) fn reads(step: &PlannedStep) -> BTreeSet<StepId> {
-    let condition = step.condition.iter().flat_map(|text| read_by_condition(&text.value));
-    texts(step).iter().flat_map(|text| read_by(text)).chain(condition).collect()
-}
-
-/// Returns the steps whose results a condition reads.
-pub(super) fn read_by_condition(text: &str) -> Vec<StepId> {
-    steps_in(prompts::check_condition(text))
-}
-
-/// Returns the steps whose results a template reads.
-pub(super) fn read_by(text: &str) -> Vec<StepId> {
-    steps_in(prompts::check(text))
-}
-
-fn steps_in(read: Result<Vec<Reading>, TemplateError>) -> Vec<StepId> {
-    read.unwrap_or_default()
-        .into_iter()
-        .filter(|reading| reading.path.first().is_some_and(|root| root == "steps"))
-        .filter_map(|reading| reading.path.get(1).map(|id| StepId(id.clone())))
-        .collect()
-}
-
-fn texts(step: &PlannedStep) -> Vec<String> {
-    let mut texts: Vec<String> = Vec::new();
-    match &step.work {
-        Work::Agent { agent, prompt } => {
-            texts.push(prompt.value.clone());
-            texts.extend(agent.model.choices.iter().cloned());
-            texts.extend(agent.cwd.iter().map(|text| text.value.clone()));
-        }
-        Work::Run { command } => texts.push(command.value.clone()),
-        Work::Merge(merge) => texts.extend(merge.verify.iter().map(|text| text.value.clone())),
-        Work::Workflow(call) => texts.extend(call.with.iter().flat_map(|(_, value)| strings(&value.value))),
-        Work::Select(select) => {
-            texts.extend(select.gates.iter().map(|text| text.value.clone()));
-            texts.extend(select.judge.iter().flat_map(|judge| &judge.rubric).map(|text| text.value.clone()));
-        }
-        Work::Approve(approve) => texts.push(approve.message.value.clone()),
-        // What the body reads, its own nodes read; `until` is read by the end of an iteration.
-        Work::Loop(_) => {}
+/// Makes the scope of a node, as far as it is read: inputs, the run, the results of steps, the item and the combination,
+/// the iteration, and those of what it stands inside of.
+pub(super) fn scope(state: &RunState, node: &NodeId, reads: &Reads) -> Scope {
+    let mut scope = Scope::new();
+    if reads.names.is_empty() {
+        return scope;
     }
-    let Workspace { setup, copy, link, sparse, base, .. } = &step.workspace;
-    let base = if let Base::Ref(name) = base { Some(name) } else { None };
-    let cached = step.cache.iter().flat_map(|cache| cache.key.iter().chain(&cache.inputs));
-    let paths = setup.iter().chain(copy).chain(link).chain(sparse).chain(base);
-    texts.extend(paths.chain(cached).chain(&step.cwd).chain(&step.file).map(|text| text.value.clone()));
-    texts.extend(step.verify.iter().flat_map(|verify| &verify.run).map(|text| text.value.clone()));
-    texts.extend(step.env.iter().map(|(_, text)| text.value.clone()));
-    if let Some(scope) = &step.scope {
-        match &scope.value {
-            workflow::Scope::Globs(globs) => texts.extend(globs.iter().map(|glob| glob.value.clone())),
-            workflow::Scope::Template(text) => texts.push(text.clone()),
-        }
+    let read = |name: &str| reads.names.contains(name);
+    if read("inputs") {
+        scope = scope.with("inputs", inputs(state, &node.within));
     }
-    if let Some(matrix) = &step.matrix {
-        texts.extend(matrix.axes.iter().map(|(_, axis)| &axis.value).chain(matrix.max_parallel.iter().map(|most| &most.value)).flat_map(strings));
-        texts.extend(matrix.exclude.iter().flat_map(|excluded| strings(&excluded.value)));
+    if read("run") {
+        scope = scope.with("run", run(state, &node.within));
     }
-    if let Some(cache) = &step.cache {
-        texts.extend(cache.key.iter().chain(&cache.inputs).map(|text| text.value.clone()));
+    if read("steps") {
+        scope = scope.with("steps", results(state, node, &reads.steps));
     }
-    texts.extend(step.file.iter().map(|text| text.value.clone()));
-    texts.extend(step.workspace.copy.iter().chain(&step.workspace.link).chain(&step.workspace.sparse).map(|text| text.value.clone()));
-    texts.extend(step.workspace.env.iter().map(|(_, text)| text.value.clone()));
-    if let Some(for_each) = &step.for_each {
-        let values = [Some(&for_each.items), for_each.max_parallel.as_ref()];
-        texts.extend(values.into_iter().flatten().filter_map(|value| value.value.as_str().map(str::to_owned)));
-        texts.extend(for_each.key.iter().chain(for_each.needs.iter()).map(|text| text.value.clone()));
-    }
-    texts
-}
-
-/// Returns all texts in a value.
-fn strings(value: &Value) -> Vec<String> {
-    match value {
-        Value::String(text) => vec![text.clone()],
-        Value::Array(values) => values.iter().flat_map(strings).collect(),
-        Value::Object(fields) => fields.values().flat_map(strings).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
-    }
-}
-
-/// Makes the scope of a node: inputs, the run, the results of `steps`, the item and the combination, the iteration, and
-/// those of what it stands inside of.
-pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -> Scope {
-    let mut scope = Scope::new().with("inputs", inputs(state, &node.within)).with("run", run(state, &node.within)).with("steps", results(state, node, steps));
     let mut around = Vec::new();
     let mut at = Some(node.owner());
     while let Some(node) = at {
@@ -107,20 +35,20 @@ pub(super) fn scope(state: &RunState, node: &NodeId, steps: &BTreeSet<StepId>) -
     }
     // The innermost last: its names hide those around it.
     for node in around.iter().rev() {
-        if let Some(last) = node.within.last()
+        if let Some(last) = node.within.last().filter(|_| read("loop"))
             && node.opener().and_then(|opener| state.step(&opener)).is_some_and(|step| matches!(step.work, Work::Loop(_)))
         {
             scope = scope.with("loop", json!({"iteration": last.round}));
         }
         let (Some(step), Some(item)) = (state.step(node), state.node(node).and_then(|state| state.item.as_ref())) else { continue };
-        if let Some(for_each) = &step.for_each {
+        if let Some(for_each) = step.for_each.as_ref().filter(|for_each| read(&for_each.name.value)) {
             scope = scope.with(&for_each.name.value, item.value.clone());
         }
-        if step.matrix.is_some() {
+        if step.matrix.is_some() && read("matrix") {
             scope = scope.with("matrix", Value::Object(item.matrix.clone()));
         }
     }
-    if let Some(step) = state.step(node).filter(|step| !step.env.is_empty()) {
+    if let Some(step) = state.step(node).filter(|step| !step.env.is_empty() && read("env")) {
         let env = env(step, &scope);
         scope = scope.with("env", env);
     }

@@ -231,7 +231,9 @@ impl Stage {
     fn begin(&self, job: &Job, step: &PlannedStep, act: &Act) -> usize {
         let now = Duration::from_millis(self.clock.now().0);
         let mut scene = self.scene();
-        *scene.times.entry((stub::path(&job.node), job.node.item.clone())).or_default() += 1;
+        if self.counts_times() {
+            *scene.times.entry((stub::path(&job.node), job.node.item.clone())).or_default() += 1;
+        }
         let after = scene.cause;
         let (node, attempt) = (job.node.clone(), job.state.attempts);
         let (usd, tokens, is_made_up) = (act.usd, act.tokens.unwrap_or(0), act.is_made_up);
@@ -250,8 +252,16 @@ impl Stage {
         }
     }
 
-    /// Returns how often a node was done: what it gives may differ from time to time.
+    /// Returns whether it matters how often a node was done: what it gives may differ from time to time.
+    fn counts_times(&self) -> bool {
+        !self.stub.steps.is_empty()
+    }
+
+    /// Returns how often a node was done, where that matters.
     fn times(&self, node: &NodeId) -> usize {
+        if !self.counts_times() {
+            return 0;
+        }
         self.scene().times.get(&(stub::path(node), node.item.clone())).copied().unwrap_or_default()
     }
 

@@ -183,7 +183,7 @@ fn misfit(step: &PlannedStep, output: &Value) -> Option<(String, String)> {
 /// Returns what the stub says of a node the time with this number, from 0. Where nothing is said of its cost, each of its
 /// sessions costs what one does; of a merge it is not known whether there is any.
 pub(super) fn said(stub: &Stub, step: &PlannedStep, node: &NodeId, number: usize) -> StubbedTime {
-    let stubbed = at(&stub.steps, &path(node));
+    let stubbed = if stub.steps.is_empty() { None } else { at(&stub.steps, &path(node)) };
     let of_step = stubbed.map(|step| step.gives.time(number)).unwrap_or_default();
     let item = stubbed.zip(node.item.as_ref()).and_then(|(step, key)| step.items.iter().find(|(of, _)| of.value == *key));
     let of_item = item.map(|(_, gives): &(_, StubbedNode)| gives.time(number)).unwrap_or_default();

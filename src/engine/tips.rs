@@ -23,12 +23,12 @@ impl Tips {
         let Some(plan) = frames::plan_of(state, node) else { return Vec::new() };
         let mut tips: BTreeSet<CommitId> = BTreeSet::new();
         let joined = plan.step(&node.step).map(joins).unwrap_or_default();
-        for need in plan.needs(&node.step).map(|(step, _)| step.id.clone()) {
-            if joined.contains(&need) {
+        for (need, _) in plan.needs(&node.step) {
+            if joined.contains(&need.id) {
                 // A merge starts where its sources started; their work is what it joins.
-                tips.extend(self.for_node(state, &node.beside(&need)));
+                tips.extend(self.for_node(state, &node.beside(&need.id)));
             } else {
-                tips.extend(self.of(state, &node.beside(&need)).iter().cloned());
+                tips.extend(self.of(state, &node.beside(&need.id)).iter().cloned());
             }
         }
         let item_needs = state.node(node).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
@@ -61,11 +61,11 @@ impl Tips {
 }
 
 /// Returns the steps whose work a step brings together itself.
-fn joins(step: &PlannedStep) -> Vec<StepId> {
+fn joins(step: &PlannedStep) -> &[StepId] {
     match &step.work {
-        Work::Merge(merge) => merge.from.clone(),
-        Work::Select(select) => select.from.clone(),
-        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => Vec::new(),
+        Work::Merge(merge) => &merge.from,
+        Work::Select(select) => &select.from,
+        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => &[],
     }
 }
 

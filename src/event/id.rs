@@ -1,7 +1,13 @@
 //! Names of runs, steps, nodes, commits and blobs.
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::fmt;
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    ops::Deref,
+    sync::Arc,
+};
 
 macro_rules! text_id {
     ($(#[$doc:meta] $name:ident;)*) => {$(
@@ -61,8 +67,20 @@ pub struct Frame {
 
 /// A node of a run: a step, one item of its `for_each`, or a helper session inside either (a resolver in a merge, a
 /// sub-agent that an agent started).
+///
+/// It stands in every record and every map of a run, so that a copy shares its text, and its hash is worked out once.
+#[derive(Clone, Deserialize)]
+#[serde(from = "NodeName")]
+pub struct NodeId(Arc<Hashed>);
+
+struct Hashed {
+    name: NodeName,
+    hash: u64,
+}
+
+/// What a node is called, part by part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct NodeId {
+pub struct NodeName {
     /// What it stands inside of, the outermost first; nothing for a step of the run's own workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Frame>,
@@ -74,6 +92,62 @@ pub struct NodeId {
     /// The name of a helper session, `[a-z0-9-]+`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub helper: Option<String>,
+}
+
+impl From<NodeName> for NodeId {
+    fn from(name: NodeName) -> NodeId {
+        // Always with the same keys: equal names have equal hashes.
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
+        NodeId(Arc::new(Hashed { name, hash }))
+    }
+}
+
+impl Deref for NodeId {
+    type Target = NodeName;
+
+    fn deref(&self) -> &NodeName {
+        &self.0.name
+    }
+}
+
+impl Serialize for NodeId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeId({self})")
+    }
+}
+
+impl PartialEq for NodeId {
+    fn eq(&self, other: &NodeId) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.name == other.0.name)
+    }
+}
+
+impl Eq for NodeId {}
+
+impl Hash for NodeId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+impl PartialOrd for NodeId {
+    fn partial_cmp(&self, other: &NodeId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NodeId {
+    fn cmp(&self, other: &NodeId) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.name.cmp(&other.0.name) }
+    }
 }
 
 impl NodeId {
@@ -89,7 +163,7 @@ impl NodeId {
 
     /// Names a step inside of something.
     pub fn inside(within: &[Frame], step: &StepId) -> NodeId {
-        NodeId { within: within.to_vec(), step: step.clone(), item: None, helper: None }
+        NodeName { within: within.to_vec(), step: step.clone(), item: None, helper: None }.into()
     }
 
     /// Names another step beside this node.
@@ -101,13 +175,13 @@ impl NodeId {
     /// Names an item of this node's step.
     #[must_use]
     pub fn with_item(&self, key: &str) -> NodeId {
-        NodeId { within: self.within.clone(), step: self.step.clone(), item: Some(key.to_owned()), helper: None }
+        NodeName { within: self.within.clone(), step: self.step.clone(), item: Some(key.to_owned()), helper: None }.into()
     }
 
     /// Returns the step of this node: itself without item and helper.
     #[must_use]
     pub fn whole(&self) -> NodeId {
-        NodeId::inside(&self.within, &self.step)
+        if self.item.is_none() && self.helper.is_none() { self.clone() } else { NodeId::inside(&self.within, &self.step) }
     }
 
     /// Returns what the nodes of one of this node's rounds stand inside of.
@@ -119,7 +193,7 @@ impl NodeId {
     /// Returns the node that opened what this one stands inside of.
     pub fn opener(&self) -> Option<NodeId> {
         let (last, outer) = self.within.split_last()?;
-        Some(NodeId { within: outer.to_vec(), step: last.step.clone(), item: last.item.clone(), helper: None })
+        Some(NodeName { within: outer.to_vec(), step: last.step.clone(), item: last.item.clone(), helper: None }.into())
     }
 
     /// Returns whether this node stands inside of something that `owner` opened, however deep.
@@ -131,13 +205,13 @@ impl NodeId {
     /// Names a helper session of this node.
     #[must_use]
     pub fn helper(&self, name: &str) -> NodeId {
-        NodeId { helper: Some(name.to_owned()), ..self.clone() }
+        NodeName { helper: Some(name.to_owned()), ..(**self).clone() }.into()
     }
 
     /// Returns this node without its helper: the node that owns the work.
     #[must_use]
     pub fn owner(&self) -> NodeId {
-        NodeId { helper: None, ..self.clone() }
+        if self.helper.is_none() { self.clone() } else { NodeName { helper: None, ..(**self).clone() }.into() }
     }
 
     /// Returns a name for folders and refs: `[a-z0-9._-]`, distinct for distinct nodes, at most 80 bytes.

@@ -13,7 +13,7 @@ use crate::{
 };
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
-pub use id::{BlobId, CommitId, Frame, NodeId, RunId, StepId};
+pub use id::{BlobId, CommitId, Frame, NodeId, NodeName, RunId, StepId};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

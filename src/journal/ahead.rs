@@ -1,7 +1,7 @@
 //! Nodes that the plan has and the run may still come to: steps of rounds and calls that have not begun. Pure.
 use super::{FINALLY, ON_FAILURE, Phase, RunState};
 use crate::{
-    event::{Frame, NodeId, StepId},
+    event::{Frame, NodeId, NodeName, StepId},
     plan::{Plan, PlannedStep, Work},
 };
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl RunState {
             Some(Work::Loop(spec)) => spec.max,
             _ => 1,
         };
-        let opener = NodeId { within: within.to_vec(), step: frame.step.clone(), item: frame.item.clone(), helper: None };
+        let opener: NodeId = NodeName { within: within.to_vec(), step: frame.step.clone(), item: frame.item.clone(), helper: None }.into();
         let (attempt, round) = match self.nodes.get(&opener) {
             Some(state) if state.phase == Phase::Ended => return false,
             Some(state) if state.phase == Phase::Running => (state.attempts.max(1), state.round.max(1)),

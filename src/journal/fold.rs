@@ -5,9 +5,9 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause, StepId},
+    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause},
     plan::PlannedStep,
-    workflow::{On, OnItemFailure},
+    workflow::OnItemFailure,
 };
 use std::sync::Arc;
 
@@ -480,9 +480,8 @@ impl RunState {
 
     fn tell_dependents(&mut self, id: &NodeId, outcome: &Outcome) {
         let Some(plan) = self.frames.get(id.within.as_slice()).map(|frame| frame.plan.clone()) else { return };
-        let dependents: Vec<(StepId, On)> = plan.dependents(&id.step).map(|(step, on)| (step.id.clone(), on)).collect();
-        for (step, on) in dependents {
-            let dependent = id.beside(&step);
+        for (step, on) in plan.dependents(&id.step) {
+            let dependent = id.beside(&step.id);
             if self.nodes.get(&dependent).is_some_and(|state| state.phase == Phase::Waiting) {
                 self.met(&dependent, id, plan.satisfied(&id.step, on, outcome));
             }

@@ -4,7 +4,7 @@
 //! frame; each step with its agent or the workflow it calls; templates; the writers and how their work comes together. An
 //! error in one does not keep the others from being told.
 use super::{
-    AgentSpec, CallSpec, Catalog, Edge, JudgeSpec, Limits, LoopSpec, MergeSpec, OrchestratorSpec, Plan, PlannedStep, SelectSpec, Work,
+    AgentSpec, CallSpec, Catalog, Edge, JudgeSpec, Limits, LoopSpec, MergeSpec, OrchestratorSpec, Plan, PlannedStep, Reads, SelectSpec, Work,
     agents::Agents,
     calls::Calls,
     checks::Checks,
@@ -201,6 +201,7 @@ impl Shared<'_> {
             on_failure: None,
             finally: None,
             outputs: Vec::new(),
+            reads: Reads::default(),
             graph: Graph::default(),
         }
     }
@@ -223,6 +224,7 @@ impl Freezer<'_> {
             if frame == MAIN {
                 let outputs = &self.shared.workflow.outputs;
                 plan.outputs = outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect();
+                plan.reads = Reads::of_texts(outputs.iter().map(|(_, template)| template.as_str()));
                 plan.orchestrator = orchestrator;
                 plan.on_failure = self.frames.on_failure.and_then(|frame| frozen.remove(&frame));
                 plan.finally = self.frames.finally.and_then(|frame| frozen.remove(&frame));
@@ -255,7 +257,7 @@ impl Freezer<'_> {
                 }
                 Verb::Loop(spec) => {
                     let body = frozen.get(&self.frames.body(at)?)?.clone();
-                    Work::Loop(LoopSpec { body, until: spec.until.clone(), max: spec.max.value })
+                    Work::Loop(LoopSpec { body, reads: Reads::of_condition(&spec.until), until: spec.until.clone(), max: spec.max.value })
                 }
             };
             let rest = Resolved { agent: None, helper: None, prompt: None, ..resolved };
@@ -293,7 +295,7 @@ impl Freezer<'_> {
         let schema = step.output.as_ref().and_then(|output| output.schema.as_ref()).and_then(|name| self.schemas.get(&name.value));
         let layers = [&self.shared.workflow.env, &resolved.workspace.env, &step.env];
         let env = layers.into_iter().flatten().map(|(name, value)| (name.value.clone(), value.clone())).collect();
-        PlannedStep {
+        let planned = PlannedStep {
             id: StepId(step.id.value.clone()),
             span: step.id.span,
             work,
@@ -316,7 +318,9 @@ impl Freezer<'_> {
             retry: step.retry.clone().or_else(|| defaults.retry.clone()),
             allow_failure: step.allow_failure,
             env,
-        }
+            reads: Reads::default(),
+        };
+        PlannedStep { reads: Reads::of_step(&planned), ..planned }
     }
 }
 

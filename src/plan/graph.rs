@@ -1,5 +1,5 @@
 //! The graph: steps as nodes, needs as edges, found by id in constant time.
-use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep};
+use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep, Reads};
 use crate::{
     event::StepId,
     source::{Source, Spanned},
@@ -49,6 +49,8 @@ pub struct Plan {
     pub max_parallel: usize,
     /// Name to template.
     pub outputs: Vec<(String, Spanned<String>)>,
+    /// What the outputs read.
+    pub reads: Reads,
     /// Names of environment variables whose values are never written anywhere.
     pub secrets: Vec<String>,
     /// Hooks that hold for the whole workflow, in order.

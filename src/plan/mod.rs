@@ -19,6 +19,7 @@ mod models;
 mod node;
 mod reach;
 mod readings;
+mod reads;
 mod resolve;
 mod schemas;
 mod shapes;
@@ -32,6 +33,7 @@ pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{
     AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work,
 };
+pub use reads::Reads;
 pub use schemas::fits;
 
 #[cfg(test)]

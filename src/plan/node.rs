@@ -1,5 +1,5 @@
 //! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
-use super::Plan;
+use super::{Plan, Reads};
 use crate::{
     event::{NodeId, StepId},
     message::ProviderTool,
@@ -204,6 +204,8 @@ pub struct PlannedStep {
     pub allow_failure: bool,
     /// Name to template, the workflow's first.
     pub env: Vec<(String, Spanned<String>)>,
+    /// What its templates read.
+    pub reads: Reads,
 }
 
 /// What a step does.
@@ -279,6 +281,8 @@ pub struct LoopSpec {
     pub body: Arc<Plan>,
     /// An expression over the last iteration.
     pub until: Spanned<String>,
+    /// What that reads.
+    pub reads: Reads,
     /// The most iterations.
     pub max: u32,
 }

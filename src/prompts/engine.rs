@@ -96,6 +96,9 @@ pub(super) fn outline(text: &str) -> Result<Outline, TemplateError> {
 
 /// Lets Tera parse the template without running it.
 pub(super) fn compile(text: &str, outline: &Outline) -> Result<(), TemplateError> {
+    if is_plain(text) {
+        return Ok(());
+    }
     let rewritten = Rewritten::new(text, outline, Mode::Text);
     TERA.clone().add_raw_template("template", &rewritten.text).map_err(|error| explain(text, outline, &rewritten, &Scope::new(), &error))
 }

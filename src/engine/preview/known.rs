@@ -8,7 +8,7 @@ use crate::{
     engine::{
         fan,
         project::{Project, SetupError},
-        scope, secrets,
+        secrets,
         steps::{CacheStore, Makings, foresee, is_kept},
     },
     event::{CommitId, Item},
@@ -246,7 +246,7 @@ impl<'a> Known<'a> {
     /// Looks up whether recorded results stand for a step's work, where all that it is made from is known.
     fn cache(&self, plan: &Plan, step: &PlannedStep, (items, given): (Option<&[Item]>, &BTreeSet<String>), at: &Surroundings) -> CachePreview {
         let open = |why: String| CachePreview { standing: "open".to_owned(), hits: 0, runs: Vec::new(), why };
-        if let Some(read) = scope::reads(step).first() {
+        if let Some(read) = step.reads.steps.first() {
             return open(format!("it reads what `{read}` gives"));
         }
         if step.is_fan() && items.is_none() {

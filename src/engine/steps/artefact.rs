@@ -5,7 +5,7 @@
 use super::Task;
 use crate::{
     agent::{Trouble, blocking},
-    event::{BlobId, Event, Failure, FailureKind, NodeId, Success},
+    event::{BlobId, Event, Failure, FailureKind, NodeId, StepId, Success},
     plan::{AgentSpec, PlannedStep, Work},
     prompts,
 };
@@ -69,8 +69,9 @@ fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> R
         return Ok(rendered.to_owned());
     }
     // Rounds of a loop follow each other in one file; items and calls around it have one each.
-    let openers = node.within.iter().map(|frame| NodeId { item: frame.item.clone(), ..NodeId::step(&frame.step) }.slug());
-    let slug = NodeId { within: Vec::new(), ..node.clone() }.slug();
+    let alone = |step: &StepId, item: &Option<String>| item.as_ref().map_or_else(|| NodeId::step(step), |key| NodeId::item(step, key)).slug();
+    let openers = node.within.iter().map(|frame| alone(&frame.step, &frame.item));
+    let slug = alone(&node.step, &node.item);
     let slug = own.map(|_| slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug).to_owned());
     let slug = openers.chain(slug).collect::<Vec<_>>().join(".");
     Ok(match rendered.rsplit_once('.') {
