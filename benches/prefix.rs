@@ -42,6 +42,7 @@ pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Ve
             tools: &tools,
             provider_tools: &[],
             output_schema: None,
+            container: None,
             messages,
         };
         provider(protocol).request(&call, Target { endpoint: &endpoint, model }).map(|request| String::from_utf8_lossy(&request.body).into_owned())

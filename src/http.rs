@@ -114,6 +114,7 @@ pub struct Client {
     /// For this machine, unencrypted: needs no certificates and no proxy.
     local: reqwest::Client,
     others: Arc<OnceCell<Others>>,
+    connect: Duration,
 }
 
 /// For everybody else: made for the first of them.
@@ -131,10 +132,18 @@ impl Client {
     /// # Errors
     /// `Setup` where the TLS library refuses.
     pub fn new() -> Result<Client, HttpError> {
+        Client::with_connect_timeout(CONNECT_TIMEOUT)
+    }
+
+    /// Makes one that bears so long until a connection stands.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_connect_timeout(connect: Duration) -> Result<Client, HttpError> {
         // A second installation changes nothing and says so: that is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let local = builder().no_proxy().tls_certs_only([]).build().map_err(HttpError::Setup)?;
-        Ok(Client { local, others: Arc::default() })
+        let local = builder(connect).no_proxy().tls_certs_only([]).build().map_err(HttpError::Setup)?;
+        Ok(Client { local, others: Arc::default(), connect })
     }
 
     /// Returns the client for a URL.
@@ -143,7 +152,7 @@ impl Client {
         if is_local && url.scheme() == "http" {
             return Ok(&self.local);
         }
-        let others = self.others.get_or_try_init(|| async { Others::new() }).await?;
+        let others = self.others.get_or_try_init(|| async { Others::new(self.connect) }).await?;
         if url.scheme() == "https" && !others.has_roots {
             return Err(HttpError::NoCertificates { host: host.to_owned() });
         }
@@ -175,22 +184,22 @@ impl Client {
 }
 
 impl Others {
-    fn new() -> Result<Others, HttpError> {
-        let (proxied, has_roots) = match builder().build() {
+    fn new(connect: Duration) -> Result<Others, HttpError> {
+        let (proxied, has_roots) = match builder(connect).build() {
             Ok(client) => (client, true),
             // A machine without root certificates still talks to servers on `http`.
-            Err(_) => (builder().tls_certs_only([]).build().map_err(HttpError::Setup)?, false),
+            Err(_) => (builder(connect).tls_certs_only([]).build().map_err(HttpError::Setup)?, false),
         };
-        let direct = builder().no_proxy();
+        let direct = builder(connect).no_proxy();
         let direct = if has_roots { direct } else { direct.tls_certs_only([]) };
         Ok(Others { proxied, direct: direct.build().map_err(HttpError::Setup)?, has_roots })
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this module makes the one client")]
-fn builder() -> reqwest::ClientBuilder {
+fn builder(connect: Duration) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_timeout(connect)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .tcp_nodelay(true)

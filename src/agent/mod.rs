@@ -2,7 +2,8 @@
 //!
 //! What comes next follows from the transcript alone ([`Conversation::next`]); this module only does it, and records
 //! each thing before it is visible. Policy stands beside the loop: limits in `guard`, the gate that every tool call goes
-//! through in `gate`, room in the window in `compact`. It knows nothing of the graph it is a part of.
+//! through in `gate`, what may be used in `account`, room in the window in `compact`. It knows nothing of the graph it is a part of.
+mod account;
 mod act;
 mod compact;
 mod delegate;
@@ -17,7 +18,7 @@ use crate::{
     event::{Brief, Event, Failure, FailureKind, NodeId, Why},
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
-    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder},
+    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent},
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink},
     message::{Message, Reply},
     plan::AgentSpec,
@@ -27,9 +28,9 @@ use crate::{
     tools::{ToolContext, Toolbox},
     trace,
 };
-pub use delegate::{Account, Delegates, Delivered, Done, Order};
+pub use account::{Account, Expected, Reservation, out_of_budget};
+pub use delegate::{Delegates, Delivered, Done, Order};
 use futures_util::future::{BoxFuture, Shared};
-pub use guard::{Purse, out_of_budget};
 use shown::Shown;
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
 use tracing::{Instrument as _, Span};
@@ -48,7 +49,7 @@ pub struct Equipment {
     /// All hooks.
     pub hooks: Arc<Hooks>,
     /// The account it draws on.
-    pub purse: Arc<dyn Purse>,
+    pub account: Arc<Account>,
     /// What people have to say to it.
     pub words: Arc<dyn Words>,
     /// Where whole outputs go.
@@ -99,6 +100,8 @@ pub struct Session {
     pub project: PathBuf,
     /// Whether its shell may do anything without asking: it is confined, or somebody said it need not be.
     pub free_shell: bool,
+    /// Whether whoever runs it tries again where no model can be had; otherwise it waits until the run is resumed.
+    pub is_retried: bool,
 }
 
 /// Files on their way to a workspace; can be awaited by many, and goes on only while somebody does.
@@ -267,17 +270,30 @@ impl<'a> Agent<'a> {
     async fn ask(&mut self) -> Result<(), Trouble> {
         let Some(brief) = self.talk.brief().cloned() else { return Ok(()) };
         self.make_room(&brief).await?;
-        let estimate = self.talk.estimated_prompt();
+        let expected = self.talk.expected(self.session.spec.model.max_output_tokens);
+        let expected = Expected { tokens: expected.total(), usd: self.equipment.model.price(self.choice(&brief), &expected) };
         let prefix = self.prefix.extend(&brief, self.talk.messages(), self.talk.shown()).map_err(|unlike| {
             Failure::new(FailureKind::Bug, format!("go on with the conversation: {unlike}")).hint("nothing was sent; report this, with the run's journal")
         })?;
         // The accounts are asked first: where a session has no more than the step or the run, it is theirs that is used up, and
         // they know what follows.
-        self.equipment.purse.reserve(estimate)?;
+        let reserved = tokio::select! {
+            reserved = self.equipment.account.reserve(expected) => reserved?,
+            () = self.session.tools.cancel.cancelled() => return Err(Trouble::Interrupted),
+        };
         let began = self.equipment.clock.elapsed().saturating_sub(self.began);
-        guard::admit(&self.session.spec.limits, &self.talk, began, estimate).inspect_err(|_| self.equipment.purse.settle(estimate, None))?;
-        let asked = self.request(&brief).await;
-        self.equipment.purse.settle(estimate, asked.as_ref().ok());
+        guard::admit(&self.session.spec.limits, &self.talk, began)?;
+        let (asked, lost) = self.request(&brief).await;
+        let mut used = lost;
+        if let Ok(reply) = &asked {
+            used += Spent::of(reply);
+        }
+        reserved.settle(&used);
+        if !lost.is_nothing() {
+            let (node, model) = (self.session.node.clone(), self.choice(&brief).to_owned());
+            let usd = (!lost.unpriced).then_some(lost.usd);
+            self.record(Event::AttemptsLost { node, model, usage: lost.usage, usd }).await?;
+        }
         match asked {
             Ok(reply) => {
                 self.is_repaired = false;
@@ -288,7 +304,8 @@ impl<'a> Agent<'a> {
         }
     }
 
-    async fn request(&self, brief: &Brief) -> Result<Reply, ModelError> {
+    /// Asks for a reply; returns too what attempts have used that gave none.
+    async fn request(&self, brief: &Brief) -> (Result<Reply, ModelError>, Spent) {
         let model = [self.choice(brief).to_owned()];
         let spec = &self.session.spec;
         let call = ModelCall {
@@ -301,17 +318,19 @@ impl<'a> Agent<'a> {
             tools: &brief.tools,
             provider_tools: &brief.provider_tools,
             output_schema: brief.output_schema.as_ref(),
+            container: self.talk.container(),
             messages: self.talk.messages(),
         };
         let sink = Shown::new(self.equipment.sink.as_ref(), &self.equipment.pulse, &self.equipment.secrets);
-        tokio::select! {
+        let asked = tokio::select! {
             reply = self.equipment.model.reply(&call, &sink) => {
                 sink.finish();
                 reply
             }
             never = self.meanwhile() => match never {},
             () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
-        }
+        };
+        (asked, sink.lost())
     }
 
     /// Puts the workspace's files there while a request is under way; never ends.

@@ -1,7 +1,9 @@
 //! What is shown of a reply while it streams: without the values of secrets, wherever the stream cuts one.
 use crate::{
     clock::Pulse,
+    journal::Spent,
     llm::{ModelError, Sink},
+    message::Usage,
     secrets::{Secrets, Stream},
 };
 use std::{
@@ -16,11 +18,17 @@ pub(super) struct Shown<'a> {
     secrets: &'a Secrets,
     text: Mutex<Option<Stream>>,
     thinking: Mutex<Option<Stream>>,
+    lost: Mutex<Spent>,
 }
 
 impl<'a> Shown<'a> {
     pub(super) fn new(sink: &'a dyn Sink, pulse: &'a Pulse, secrets: &'a Secrets) -> Shown<'a> {
-        Shown { sink, pulse, secrets, text: Mutex::new(secrets.stream()), thinking: Mutex::new(secrets.stream()) }
+        Shown { sink, pulse, secrets, text: Mutex::new(secrets.stream()), thinking: Mutex::new(secrets.stream()), lost: Mutex::default() }
+    }
+
+    /// Returns what attempts have used that gave no reply.
+    pub(super) fn lost(&self) -> Spent {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows what was held back, at the end of the reply or of a try at one.
@@ -66,6 +74,11 @@ impl Sink for Shown<'_> {
     fn alive(&self) {
         self.pulse.beat();
         self.sink.alive();
+    }
+
+    fn lost(&self, usage: &Usage, usd: Option<f64>) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) += Spent::without_reply(usage, usd);
+        self.sink.lost(usage, usd);
     }
 }
 

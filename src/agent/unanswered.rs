@@ -1,7 +1,8 @@
 //! What follows where a model gave no answer: a shorter request, another model, waiting for another time, or failing.
 //!
 //! Another model of the list is only asked while none has said anything: what one has thought is bound to it. That it is
-//! asked is recorded before, so that whoever takes the conversation up asks the same one.
+//! asked is recorded before, so that whoever takes the conversation up asks the same one. Where none is left and one of them
+//! may be had another time, the agent waits for that, unless its step has its own way to try again.
 use super::{Agent, Trouble};
 use crate::{
     event::{Event, Failure, FailureKind},
@@ -26,13 +27,14 @@ impl Agent<'_> {
             _ => FailureKind::Model,
         };
         let failure = Failure { hint: error.hint, ..Failure::new(kind, error.message) };
-        if !error.kind.parks() {
-            return self.go_without(failure).await;
-        }
         if self.fall_back(&failure).await? {
             return Ok(());
         }
         let failure = self.with_those_before(failure);
+        let waits = error.kind.parks() || (failure.kind == FailureKind::Unavailable && !self.session.is_retried);
+        if !waits {
+            return Err(failure.into());
+        }
         self.record(Event::Parked { node: self.session.node.clone(), failure }).await?;
         Err(Trouble::Parked)
     }

@@ -12,7 +12,6 @@ use crate::{
     engine::{Inbox, Letter, Says},
     event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success},
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
-    message::Reply,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -282,7 +281,8 @@ impl Report {
             Event::OrchestratorRested { node, text, failure: None } if node.within.is_empty() && !text.trim().is_empty() => {
                 self.last_words = Some(text.clone());
             }
-            Event::ModelReplied { reply, .. } => self.spent += spent_by(reply),
+            Event::ModelReplied { reply, .. } => self.spent += Spent::of(reply),
+            Event::AttemptsLost { usage, usd, .. } => self.spent += Spent::without_reply(usage, *usd),
             Event::ToolFinished { .. } => self.spent.calls += 1,
             // The rest is about one node alone.
             _ => {}
@@ -357,9 +357,10 @@ impl Node {
                 self.workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
             }
             Event::ModelReplied { reply, .. } => {
-                self.spent += spent_by(reply);
+                self.spent += Spent::of(reply);
                 self.parked = None;
             }
+            Event::AttemptsLost { usage, usd, .. } => self.spent += Spent::without_reply(usage, *usd),
             Event::Parked { failure, .. } => self.parked = Some(failure.clone()),
             Event::ToolFinished { .. } => {
                 self.spent.calls += 1;
@@ -388,10 +389,6 @@ impl Node {
 /// Returns whether a record is only what somebody said to a node: the node did nothing.
 fn is_said(record: &Record) -> bool {
     matches!(record.event, Event::Told { .. })
-}
-
-fn spent_by(reply: &Reply) -> Spent {
-    Spent { turns: 1, calls: 0, usage: reply.usage, usd: reply.usd.unwrap_or(0.0), unpriced: reply.usd.is_none() }
 }
 
 #[cfg(test)]

@@ -65,8 +65,11 @@ impl Screen {
             }
             Event::ModelReplied { node, reply, .. } => {
                 let entry = self.agents.entry(node.clone()).or_default();
-                entry.0 += 1;
-                entry.2 += reply.usage.total();
+                (entry.0, entry.2) = (entry.0 + 1, entry.2 + reply.usage.total());
+                None
+            }
+            Event::AttemptsLost { node, usage, .. } => {
+                self.agents.entry(node.clone()).or_default().2 += usage.total();
                 None
             }
             Event::ToolFinished { node, result, tool, verdict, .. } => {
@@ -236,7 +239,7 @@ fn agents(text: &mut String, state: &RunState) {
         below.fold(node.spent, |spent, (_, helper)| spent.since(&helper.spent))
     };
     let all = nodes.iter().map(|(id, node)| (*id, *node, own(id, node)));
-    let rows: Vec<(&NodeId, &NodeState, Spent)> = all.filter(|(_, node, spent)| node.conversation.brief().is_some() || spent.turns > 0).collect();
+    let rows: Vec<(&NodeId, &NodeState, Spent)> = all.filter(|(_, node, spent)| node.conversation.brief().is_some() || !spent.is_nothing()).collect();
     if rows.is_empty() {
         return;
     }
@@ -346,7 +349,7 @@ pub(super) fn skip_word(cause: &SkipCause) -> String {
 /// said costs nothing.
 pub(super) fn price(spent: &Spent, scripted: bool) -> String {
     match (spent.unpriced, spent.usd > 0.0) {
-        _ if scripted || spent.turns == 0 => "-".to_owned(),
+        _ if scripted || spent.is_nothing() => "-".to_owned(),
         (false, _) => format!("${:.4}", spent.usd),
         (true, true) => format!(">${:.4}", spent.usd),
         (true, false) => "?".to_owned(),

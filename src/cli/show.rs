@@ -154,7 +154,7 @@ fn nodes(report: &Report, color: bool) -> String {
     table.row(["STEP", "OUTCOME", "TRIES", "TIME", "TURNS", "CALLS", "TOKENS", "COST", "COMMIT"].map(|title| Cell::new(title, Tone::Dim)).to_vec());
     for (id, node) in report.nodes() {
         let (word, tone) = state(report, id, node);
-        let spoke = node.spent.turns > 0;
+        let spoke = !node.spent.is_nothing();
         let number = |number: u32| if spoke { number.to_string() } else { String::new() };
         table.row(vec![
             Cell::new(format!("{}{}", "  ".repeat(report.depth(id)), line(&id.to_string(), NAME)), if id.helper.is_some() { Tone::Dim } else { Tone::Name }),

@@ -1,11 +1,10 @@
 //! The accounts below the run's own: those of steps with a `budget`, and of calls of workflows that have one.
 //!
 //! A request is charged to the account of the step that makes it and to those of everything it stands in, up to the run's; the
-//! narrowest refuses first. A budget of a step holds over all its items, iterations and tries; that of a workflow for each
+//! widest refuses first. A budget of a step holds over all its items, iterations and tries; that of a workflow for each
 //! call of it. Time is not held here: it is a part of the step's timeout.
-use super::purse::RunPurse;
 use crate::{
-    agent::{Account, Purse},
+    agent::Account,
     event::{Limit, NodeId, NodeName},
     journal::{RunState, Spent},
     plan::{Limits, Work},
@@ -41,7 +40,7 @@ pub(super) enum Winding {
 
 /// The accounts of one process's part of a run.
 pub(super) struct Accounts {
-    run: Arc<RunPurse>,
+    run: Arc<Account>,
     open: HashMap<(NodeId, Of), Arc<Account>>,
     /// What earlier processes have spent.
     before: HashMap<(NodeId, Of), Spent>,
@@ -49,7 +48,7 @@ pub(super) struct Accounts {
 
 impl Accounts {
     /// Begins with what the run has spent already.
-    pub(super) fn new(run: Arc<RunPurse>, state: &RunState) -> Accounts {
+    pub(super) fn new(run: Arc<Account>, state: &RunState) -> Accounts {
         let mut before: HashMap<(NodeId, Of), Spent> = HashMap::new();
         for (id, node) in state.nodes().into_iter().filter(|(id, node)| id.helper.is_none() && node.spent != Spent::default()) {
             for level in levels(state, id) {
@@ -60,18 +59,18 @@ impl Accounts {
     }
 
     /// Returns the account that a node's requests are charged to.
-    pub(super) fn of(&mut self, state: &RunState, node: &NodeId) -> Arc<dyn Purse> {
-        let mut purse: Arc<dyn Purse> = self.run.clone();
+    pub(super) fn of(&mut self, state: &RunState, node: &NodeId) -> Arc<Account> {
+        let mut around = self.run.clone();
         for Level { key, budget } in levels(state, node) {
             let spent = self.before.get(&key).copied().unwrap_or_default();
             let what = match key.1 {
                 Of::Step => format!("the budget of step `{}`", key.0),
                 Of::Called => format!("the budget of the workflow that `{}` calls", key.0),
             };
-            let open = || Account::new(what, Limits::only(budget), purse.clone(), &spent).hint("raise it; with `on_exceed: finish` it ends with what there is");
-            purse = self.open.entry(key).or_insert_with(|| Arc::new(open())).clone();
+            let named = (what, "raise it; with `on_exceed: finish` it ends with what there is");
+            around = self.open.entry(key).or_insert_with(|| Arc::new(Account::within(&around, named, Limits::only(budget), &spent))).clone();
         }
-        purse
+        around
     }
 
     /// Returns whose account that holds for a node is used up and is to finish, the widest where there are several.

@@ -19,7 +19,6 @@ mod people;
 mod powers;
 mod preview;
 mod project;
-mod purse;
 mod run;
 mod scope;
 mod secrets;

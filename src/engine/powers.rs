@@ -8,7 +8,7 @@ use super::{
     steps::{self, End, Opening, Services, Sessions, Workplace},
 };
 use crate::{
-    agent::{Agent, Purse, Trouble, note},
+    agent::{Account, Agent, Trouble, note},
     clock::{Pulse, Timestamp},
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, NodeState, Recorder, RunState},
@@ -121,7 +121,7 @@ pub(super) struct Watcher {
     pub(super) node: NodeId,
     pub(super) plan: Arc<Plan>,
     pub(super) base: CommitId,
-    pub(super) purse: Arc<dyn Purse>,
+    pub(super) account: Arc<Account>,
     pub(super) recorder: Recorder,
     pub(super) desk: mpsc::Sender<Petition>,
     pub(super) cancel: CancellationToken,
@@ -146,12 +146,13 @@ impl Watcher {
             services: services.clone(),
             plan: self.plan.clone(),
             recorder: self.recorder.clone(),
-            purse: self.purse.clone(),
+            account: self.account.clone(),
             run: self.run.clone(),
             attempt: 1,
             began: Timestamp(0),
             helpers: self.helpers.clone(),
             pulse: Pulse::new(&services.clock),
+            is_retried: false,
         }
     }
 

@@ -8,13 +8,12 @@ use super::{
     digest, fan, frames,
     people::{self, Heard, People},
     powers::{self, Petition},
-    purse::RunPurse,
     scope,
     steps::{self, End, Job},
     tips::Tips,
 };
 use crate::{
-    agent::out_of_budget,
+    agent::{Account, out_of_budget},
     clock::{Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
     journal::{Journal, JournalError, Recorder, Report, Store, account},
@@ -78,16 +77,16 @@ pub(super) async fn drive<S: Store>(
     let (recorder, reports) = Recorder::channel(BATCH);
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
-    let purse = RunPurse::new(plan.limits, journal.state().spent(), crew.clock().clone());
     let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none();
-    let purse = Arc::new(if asks { purse.asking(journal.state().raises()) } else { purse });
-    let accounts = Accounts::new(purse.clone(), journal.state());
+    let raises = asks.then(|| journal.state().raises());
+    let account = Arc::new(Account::of_run(plan.limits, journal.state().spent(), crew.clock().clone(), raises));
+    let accounts = Accounts::new(account.clone(), journal.state());
     let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
     let mut engine = Engine {
         plan,
         journal,
         crew,
-        purse,
+        account,
         accounts,
         recorder,
         desk,
@@ -114,7 +113,7 @@ struct Engine<'a, S> {
     plan: Arc<Plan>,
     journal: Journal<S>,
     crew: Arc<dyn Crew>,
-    purse: Arc<RunPurse>,
+    account: Arc<Account>,
     accounts: Accounts,
     recorder: Recorder,
     desk: mpsc::Sender<Petition>,
@@ -147,7 +146,7 @@ impl<S: Store> Engine<'_, S> {
             let timer = state.timers().values().chain(state.deadlines().values()).min().copied().filter(|_| !self.live.stopping);
             let clock = self.crew.clock().clone();
             let over = self.journal.state().limit().is_some() || self.journal.state().is_held() || self.live.stopping || self.live.closing;
-            let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.purse.time_left()) });
+            let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.account.time_left()) });
             let deadline = people::deadline(self.journal.state());
             tokio::select! {
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
@@ -292,7 +291,7 @@ impl<S: Store> Engine<'_, S> {
             candidates: steps::candidates(state, &node, step),
             run: self.started().clone(),
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
-            purse: self.accounts.of(state, &node),
+            account: self.accounts.of(state, &node),
             recorder: self.recorder.clone(),
             cancel: token.clone(),
             node: node.clone(),
@@ -311,7 +310,7 @@ impl<S: Store> Engine<'_, S> {
         let watcher = powers::Watcher {
             plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
             base: self.base(&node.within),
-            purse: self.accounts.of(state, &node),
+            account: self.accounts.of(state, &node),
             recorder: self.recorder.clone(),
             desk: self.desk.clone(),
             cancel: token.clone(),
@@ -427,12 +426,12 @@ impl<S: Store> Engine<'_, S> {
     }
 
     fn note_limit(&mut self) -> Result<(), EngineError> {
-        match self.purse.reached() {
+        match self.account.reached() {
             Some(_) if self.journal.state().is_held() => {
                 self.people.ask(&account(), self.journal.state());
                 Ok(())
             }
-            Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.purse.asks()) {
+            Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.account.asks()) {
                 Some(question) => {
                     let answer = self.people.at_once(&question);
                     self.append(std::iter::once(question).chain(answer).collect())
@@ -445,14 +444,14 @@ impl<S: Store> Engine<'_, S> {
 
     /// Lets a limit of the run hold.
     fn hold(&mut self, limit: Limit) -> Result<(), EngineError> {
-        self.purse.hold();
+        self.account.hold();
         self.append(vec![Event::LimitReached { limit }])
     }
 
     /// Does what a person said to the question whether more may be spent, and takes up who waited for that.
     fn allowed_more(&mut self, allowed: bool) -> Result<(), EngineError> {
-        match self.purse.reached() {
-            _ if allowed => self.purse.raise(),
+        match self.account.reached() {
+            _ if allowed => self.account.raise(),
             Some(limit) => {
                 self.hold(limit)?;
                 if limit == Limit::Time {
@@ -460,7 +459,7 @@ impl<S: Store> Engine<'_, S> {
                 }
             }
             // This process has not come to the limit yet: it will, and it holds then.
-            None => self.purse.hold(),
+            None => self.account.hold(),
         }
         let state = self.journal.state();
         self.live.parked.retain(|node| state.waits(node));
@@ -525,7 +524,7 @@ impl<S: Store> Engine<'_, S> {
     /// Ends a run whose time is over: what is under way is cancelled where it is to stop, and asks for nothing more where it
     /// is to finish.
     fn out_of_time(&mut self) -> Result<(), EngineError> {
-        self.purse.expire();
+        self.account.expire();
         self.note_limit()?;
         if self.plan.on_exceed != OnExceed::Finish && self.journal.state().limit().is_some() {
             self.expired = true;

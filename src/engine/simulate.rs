@@ -11,11 +11,11 @@ use super::{
     stub,
 };
 use crate::{
-    agent::{Purse, Trouble},
+    agent::{Account, Expected, Reservation, Trouble},
     clock::{Clock, Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
-    journal::{Journal, Nowhere, RunState},
-    message::{Reply, Usage},
+    journal::{Journal, Nowhere, RunState, Spent},
+    message::Usage,
     plan::{Plan, PlannedStep, Work},
     source::Diagnostics,
     workflow::Stub,
@@ -236,7 +236,7 @@ impl Stage {
         }
         let after = scene.cause;
         let (node, attempt) = (job.node.clone(), job.state.attempts);
-        let (usd, tokens, is_made_up) = (act.usd, act.tokens.unwrap_or(0), act.is_made_up);
+        let (usd, tokens, is_made_up) = (act.usd, act.tokens, act.is_made_up);
         scene.legs.push(Leg { node, attempt, began: now, ended: now, failure: None, usd, tokens, after, takes_a_place: step.takes_a_place(), is_made_up });
         scene.legs.len() - 1
     }
@@ -277,16 +277,18 @@ impl Stage {
     }
 
     /// Decides how a node ends: after how long, and how; nothing where it waits for more of the run's budget.
-    fn act(&self, job: &Job, step: &PlannedStep, purse: &dyn Purse) -> Option<Act> {
+    fn act(&self, job: &Job, step: &PlannedStep, account: &Arc<Account>) -> Option<Act> {
         let said = stub::said(&self.stub, step, &job.node, self.times(&job.node));
         let spends = step.sessions().is_some();
         let (usd, tokens) = if spends { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
-        if spends && let Err(refused) = purse.reserve(tokens) {
-            let Trouble::Failed(failure) = refused else { return None };
-            return Some(Act { takes: Duration::ZERO, usd: 0.0, tokens: None, is_made_up: false, end: failure.into() });
-        }
+        let nothing = |end| Some(Act { takes: Duration::ZERO, usd: 0.0, tokens: 0, reserved: None, is_made_up: false, end });
+        let reserved = match spends.then(|| account.reserve_now(Expected { tokens, usd: Some(usd) })).transpose() {
+            Ok(reserved) => reserved,
+            Err(Trouble::Failed(failure)) => return nothing(failure.into()),
+            Err(Trouble::Parked | Trouble::Interrupted) => return None,
+        };
         let (takes, too_long) = stub::takes(&said, step);
-        let mut act = Act { takes, usd, tokens: spends.then_some(tokens), is_made_up: false, end: Outcome::Succeeded(Success::default()) };
+        let mut act = Act { takes, usd, tokens, reserved, is_made_up: false, end: Outcome::Succeeded(Success::default()) };
         if let Some(failure) = act.hold(step, job.state.handed_over) {
             act.end = failure.into();
         } else if too_long {
@@ -308,8 +310,9 @@ struct Cast(Arc<Stage>);
 struct Act {
     takes: Duration,
     usd: f64,
+    tokens: u64,
     /// What is set aside for it, where it asks a model.
-    tokens: Option<u64>,
+    reserved: Option<Reservation>,
     is_made_up: bool,
     end: Outcome,
 }
@@ -317,7 +320,7 @@ struct Act {
 impl Act {
     /// Holds it to the limits of its sessions: it uses no more than they allow, and fails where it wanted to.
     fn hold(&mut self, step: &PlannedStep, handed_over: bool) -> Option<Failure> {
-        let tokens = self.tokens.filter(|_| !matches!(step.work, Work::Merge(_)))?;
+        let tokens = self.reserved.as_ref().filter(|_| !matches!(step.work, Work::Merge(_))).map(|_| self.tokens)?;
         let (own, sessions) = step.sessions()?;
         let limits = step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own).limits;
         let most_tokens = limits.tokens.saturating_mul(sessions.into());
@@ -325,7 +328,7 @@ impl Act {
             self.takes = limits.time;
             (Limit::Time, seconds(limits.time))
         } else if tokens > most_tokens {
-            self.tokens = Some(most_tokens);
+            self.tokens = most_tokens;
             (Limit::Tokens, format!("{most_tokens} tokens"))
         } else {
             let most = limits.usd.map(|usd| usd * f64::from(sessions)).filter(|most| self.usd > *most)?;
@@ -348,7 +351,7 @@ impl Crew for Cast {
             let bug = Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", job.node.step));
             return Box::pin(async move { End::Finished(bug.into()) });
         };
-        let Some(act) = self.0.act(&job, step, job.purse.as_ref()) else {
+        let Some(act) = self.0.act(&job, step, &job.account) else {
             let released = self.0.schedule(None, Duration::ZERO, job.cancel.clone());
             return Box::pin(async move { released.await.map_or(End::Interrupted, |()| End::Parked) });
         };
@@ -360,18 +363,15 @@ impl Crew for Cast {
                 biased;
                 () = job.cancel.cancelled() => {
                     stage.end(leg, Err("it was ended"));
-                    if let Some(tokens) = act.tokens {
-                        job.purse.settle(tokens, None);
-                    }
                     End::Interrupted
                 }
                 _ = released => {
                     stage.end(leg, act.end.failure().map_or(Ok(()), |failure| Err(failure.message.as_str())));
-                    if let Some(tokens) = act.tokens {
-                        job.purse.settle(tokens, Some(&paid(act.usd, tokens)));
+                    if let Some(reserved) = act.reserved {
+                        reserved.settle(&paid(act.usd, act.tokens));
                         // A session at a limit would ask once more: that says whose limit it is.
-                        if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) && job.purse.reserve(1).is_ok() {
-                            job.purse.settle(1, None);
+                        if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) {
+                            drop(job.account.reserve_now(Expected { tokens: 1, usd: None }));
                         }
                     }
                     if act.end.success().is_some_and(|success| success.commit.is_some()) {
@@ -471,7 +471,7 @@ impl Stage {
     }
 }
 
-/// The reply by which the run's account learns what a simulated agent has used.
-fn paid(usd: f64, tokens: u64) -> Reply {
-    Reply { usage: Usage { output: tokens, ..Usage::default() }, usd: Some(usd), ..crate::llm::script::reply("", &[]) }
+/// What a simulated agent has used.
+fn paid(usd: f64, tokens: u64) -> Spent {
+    Spent { turns: 1, usage: Usage { output: tokens, ..Usage::default() }, usd, ..Spent::default() }
 }

@@ -9,7 +9,7 @@ mod outcome;
 
 use crate::{
     clock::Timestamp,
-    message::{Message, ProviderTool, Reply, ToolResult, ToolSpec},
+    message::{Message, ProviderTool, Reply, ToolResult, ToolSpec, Usage},
 };
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
@@ -115,6 +115,18 @@ pub enum Event {
         /// Running hashes of what it was asked with, as far as the reply before was not: the head, and each block.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         prefix: Vec<String>,
+    },
+    /// Requests were paid for that gave no reply: their streams broke, or were given up half-way.
+    AttemptsLost {
+        /// The node.
+        node: NodeId,
+        /// `provider/model` that was asked.
+        model: String,
+        /// What they used, as far as the provider said before they ended.
+        usage: Usage,
+        /// Dollars, where the price is known; never zero for unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usd: Option<f64>,
     },
     /// A model of an agent's list gave no answer, or declined, before anything was said: the next one is asked instead.
     FellBack {
@@ -570,6 +582,7 @@ impl Event {
             | Event::AgentBriefed { node, .. }
             | Event::MessageAdded { node, .. }
             | Event::ModelReplied { node, .. }
+            | Event::AttemptsLost { node, .. }
             | Event::FellBack { node, .. }
             | Event::Parked { node, .. }
             | Event::ToolStarted { node, .. }
@@ -616,6 +629,7 @@ impl Event {
             | Event::AgentBriefed { .. }
             | Event::MessageAdded { .. }
             | Event::ModelReplied { .. }
+            | Event::AttemptsLost { .. }
             | Event::FellBack { .. }
             | Event::Parked { .. }
             | Event::ToolFinished { .. }

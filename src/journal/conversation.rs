@@ -17,6 +17,7 @@ pub struct Conversation {
     calls: Vec<Call>,
     last: Option<Last>,
     model: Option<String>,
+    container: Option<String>,
     fallen: Vec<Failure>,
     spent: Spent,
     tally: Tally,
@@ -105,6 +106,21 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Returns what one reply used: a turn, its tokens, its dollars.
+    pub fn of(reply: &Reply) -> Spent {
+        Spent { turns: 1, ..Spent::without_reply(&reply.usage, reply.usd) }
+    }
+
+    /// Returns what an attempt used that gave none.
+    pub fn without_reply(usage: &Usage, usd: Option<f64>) -> Spent {
+        Spent { usage: *usage, usd: usd.unwrap_or(0.0), unpriced: usd.is_none(), ..Spent::default() }
+    }
+
+    /// Returns whether nothing was used.
+    pub fn is_nothing(&self) -> bool {
+        *self == Spent::default()
+    }
+
     /// Returns the dollars that are known to have been spent; nothing where no price is known of what was used.
     pub fn known_usd(&self) -> Option<f64> {
         if self.unpriced && self.usd <= 0.0 { None } else { Some(self.usd) }
@@ -170,6 +186,10 @@ struct Sizing {
     counted: u64,
     /// Bytes of that request's messages.
     counted_bytes: u64,
+    /// Tokens of it that were read from the provider's cache or written to it.
+    cached: u64,
+    /// Tokens of the longest reply so far.
+    longest: u64,
 }
 
 /// What follows from a conversation.
@@ -237,6 +257,7 @@ impl Conversation {
                 self.shown.extend_from_slice(prefix);
                 self.replied(reply);
             }
+            Event::AttemptsLost { usage, usd, .. } => self.spent += Spent::without_reply(usage, *usd),
             Event::FellBack { failure, .. } => self.fell_back(failure),
             // Whoever takes it up again begins with the first of its models.
             Event::Parked { .. } => self.fallen.clear(),
@@ -352,6 +373,11 @@ impl Conversation {
         self.model.as_deref()
     }
 
+    /// Returns where the provider ran code for it last.
+    pub fn container(&self) -> Option<&str> {
+        self.container.as_deref()
+    }
+
     /// Returns why the first models of its list gave no answer; the next one after these is asked.
     pub fn fallen(&self) -> &[Failure] {
         &self.fallen
@@ -388,6 +414,16 @@ impl Conversation {
         if self.sizing.counted > 0 { self.sizing.counted + tokens(messages.saturating_sub(self.sizing.counted_bytes)) } else { tokens(fixed as u64 + messages) }
     }
 
+    /// Returns what the next request is expected to use: what was cached is read again, all other input is new, and the reply is
+    /// as long as the longest so far, a short one at least, unless `most` cuts it.
+    pub fn expected(&self, most: Option<u32>) -> Usage {
+        const SHORT: u64 = 1_000;
+        let prompt = self.estimated_prompt();
+        let cache_read = self.sizing.cached.min(prompt);
+        let output = self.sizing.longest.max(SHORT).min(most.map_or(u64::MAX, u64::from));
+        Usage { input: prompt - cache_read, output, cache_read, ..Usage::default() }
+    }
+
     fn message_bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.bytes() as u64 + 32).sum()
     }
@@ -419,13 +455,17 @@ impl Conversation {
     }
 
     fn replied(&mut self, reply: &Reply) {
-        self.sizing = Sizing { counted: reply.usage.prompt(), counted_bytes: self.message_bytes() };
-        self.spent.turns += 1;
-        self.spent.usage += reply.usage;
-        self.spent.usd += reply.usd.unwrap_or(0.0);
-        self.spent.unpriced |= reply.usd.is_none();
+        let Usage { cache_read, cache_write, output, .. } = reply.usage;
+        self.sizing = Sizing {
+            counted: reply.usage.prompt(),
+            counted_bytes: self.message_bytes(),
+            cached: cache_read + cache_write,
+            longest: self.sizing.longest.max(output),
+        };
+        self.spent += Spent::of(reply);
         let text = reply.text();
         self.model = Some(reply.model.clone());
+        self.container = reply.container.clone().or(self.container.take());
         self.last = Some(Last { stop: reply.stop.clone(), empty: text.trim().is_empty(), text });
         let limited = matches!(reply.stop, StopReason::MaxTokens | StopReason::WindowExceeded);
         let last_is_call =
@@ -452,7 +492,7 @@ impl Conversation {
         }
         self.fallen.push(failure.clone());
         self.calls.clear();
-        (self.last, self.model, self.sizing) = (None, None, Sizing::default());
+        (self.last, self.model, self.container, self.sizing) = (None, None, None, Sizing::default());
     }
 
     fn count_repeats(&mut self) {

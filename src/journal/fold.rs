@@ -45,7 +45,7 @@ impl RunState {
             Event::MessageAdded { node, .. } | Event::FellBack { node, .. } | Event::ToolStarted { node, .. } | Event::Compacted { node, .. } => {
                 self.node_mut(node).conversation.apply(event);
             }
-            Event::ModelReplied { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
+            Event::ModelReplied { node, .. } | Event::AttemptsLost { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
             Event::WorkCaptured { node, commit, paths } => self.node_mut(node).captured = Some((commit.clone(), paths.clone())),
             Event::MergeAdvanced { node, progress } => self.node_mut(node).merged.push(progress.clone()),
             Event::SelectAdvanced { node, progress } => self.node_mut(node).selected.push(progress.clone()),

@@ -54,6 +54,7 @@ impl RunState {
                 let may = fresh && matches!(next, Some(Next::Ask | Next::End(Ending::Refused { .. })));
                 no(self.is_active(node) && may, "a model has answered already, or nothing was asked")
             }
+            Event::AttemptsLost { node, .. } => no(self.is_active(node) && self.next(node).is_some(), "no agent asks a model there"),
             Event::ModelReplied { node, .. } => no(self.is_active(node) && self.next(node) == Some(Next::Ask), "nothing was asked of the model"),
             Event::ToolStarted { node, call, .. } => no(
                 self.is_active(node) && self.open_call(node, call).is_some_and(|open| open.started.is_none()),

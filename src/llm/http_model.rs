@@ -207,6 +207,11 @@ impl Model for HttpModel {
         self.ask(call, Target { endpoint, model }, sink).await
     }
 
+    fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
+        let (endpoint, model) = self.endpoints.require(model).ok()?;
+        price::usd_at_once(endpoint, model, usage, self.clock.now())
+    }
+
     fn window(&self, model: &str) -> u64 {
         let (name, id) = model.split_once('/').unwrap_or(("", model));
         let endpoint = self.endpoints.get(name);

@@ -42,7 +42,7 @@ pub use script::Script;
 
 use crate::{
     event::NodeId,
-    message::{Message, ProviderTool, Reply, ToolSpec},
+    message::{Message, ProviderTool, Reply, ToolSpec, Usage},
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,8 @@ pub struct ModelCall<'a> {
     pub provider_tools: &'a [ProviderTool],
     /// JSON Schema that the final answer must fit; sent where the provider has a format for it, always checked by us.
     pub output_schema: Option<&'a Value>,
+    /// Where the provider ran code for this conversation last.
+    pub container: Option<&'a str>,
     /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.
     pub messages: &'a [Arc<Message>],
 }
@@ -86,13 +88,18 @@ pub trait Model: Send + Sync {
     /// Returns the size of the model's context window, in tokens.
     fn window(&self, model: &str) -> u64;
 
+    /// Returns the dollars that `usage` of a model costs now; `None` where the price is not known, or not yet.
+    fn price(&self, _model: &str, _usage: &Usage) -> Option<f64> {
+        None
+    }
+
     /// Returns whether the replies come from a script and not from a model.
     fn is_scripted(&self) -> bool {
         false
     }
 }
 
-/// Where a reply's progress is shown while it streams. Nothing of it is a result.
+/// Where a reply's progress is shown while it streams. Nothing of it is a result, but for what an attempt without one has cost.
 pub trait Sink: Send + Sync {
     /// Takes a piece of text.
     fn text(&self, _delta: &str) {}
@@ -102,6 +109,9 @@ pub trait Sink: Send + Sync {
     fn retrying(&self, _why: &ModelError, _wait_ms: u64) {}
     /// Takes note that something came, shown or not.
     fn alive(&self) {}
+    /// Takes note of what an attempt has used that gave no reply, and of its dollars where the price is known: it is paid for
+    /// all the same.
+    fn lost(&self, _usage: &Usage, _usd: Option<f64>) {}
 }
 
 /// A sink that shows nothing.

@@ -2,7 +2,10 @@
 use super::Endpoint;
 use crate::{clock::Timestamp, message::Usage};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, UNIX_EPOCH},
+};
 
 /// A moment after every change of a price that the table holds, in milliseconds: whether there is a price does not hang on
 /// when it is asked for.
@@ -51,9 +54,23 @@ impl Price {
     }
 }
 
+/// Whether the table was read in this process.
+static IS_READ: AtomicBool = AtomicBool::new(false);
+
 /// Reads the price table, which takes a tenth of a second: call it beside the first request, not after it.
 pub(super) fn warm() {
-    let _ = Calculator::bundled();
+    let _ = table();
+}
+
+fn table() -> &'static Calculator {
+    let table = Calculator::bundled();
+    IS_READ.store(true, Ordering::Relaxed);
+    table
+}
+
+/// Returns the same as [`usd`], but does not wait for the table: before it was read only what the user says is known.
+pub(super) fn usd_at_once(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Option<f64> {
+    if IS_READ.load(Ordering::Relaxed) || endpoint.prices.contains_key(model) { usd(endpoint, model, usage, at) } else { None }
 }
 
 /// Returns the dollars that `usage` of a model cost at the moment `at`; `None` where the price is not known.
@@ -62,7 +79,7 @@ pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Op
         // What a search costs there was not said.
         return (usage.searches == 0).then(|| price.usd(usage));
     }
-    let calculator = Calculator::bundled();
+    let calculator = table();
     let provider = calculator.find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     let counts = [
@@ -93,7 +110,7 @@ pub(super) fn is_known(endpoint: &Endpoint, model: &str) -> bool {
 
 /// Returns the window of a model of this endpoint that our own table does not list.
 pub(super) fn window(endpoint: &Endpoint, model: &str) -> Option<u64> {
-    let provider = Calculator::bundled().find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
+    let provider = table().find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
     provider.models().find(|known| known.id() == model)?.context_window()
 }
 

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Message, Reply, Role, StopReason, ToolSpec, View},
+    message::{Block, Message, Reply, Role, StopReason, ToolSpec, Usage, View},
 };
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
@@ -50,6 +50,9 @@ pub trait Decoder: Send {
     /// # Errors
     /// Where the event is an error or breaks the protocol: the attempt has failed.
     fn push(&mut self, event: &str, data: &str) -> Result<Heard, ModelError>;
+
+    /// Returns what the provider has said so far of what the reply uses.
+    fn used(&self) -> Usage;
 
     /// Ends the stream.
     ///

@@ -1,6 +1,10 @@
 //! Reads the events of one answer into a reply.
-use super::{Decoder, Heard, ModelError, ModelErrorKind, Sink, Target, fault::Fault};
-use crate::{clock::Clock, http::HttpError, message::Reply};
+use super::{Decoder, Heard, ModelError, ModelErrorKind, Sink, Target, fault::Fault, price};
+use crate::{
+    clock::Clock,
+    http::HttpError,
+    message::{Reply, Usage},
+};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use sse_stream::SseByteStream;
@@ -22,12 +26,32 @@ pub(super) struct Watch<'a> {
     pub(super) began: Duration,
 }
 
+/// What a reply has used so far. Dropped before the reply is whole, however that came about, it tells of it: that much is
+/// paid for all the same.
+struct Meter<'a> {
+    watch: Watch<'a>,
+    /// Set once the model has begun.
+    used: Option<Usage>,
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        let Watch { target, sink, clock, .. } = self.watch;
+        if let Some(used) = self.used.take().map(Usage::bounded) {
+            // Where the provider has not said how much, nobody knows what it cost.
+            let usd = (used != Usage::default()).then(|| price::usd(target.endpoint, target.model, &used, clock.now())).flatten();
+            sink.lost(&used, usd);
+        }
+    }
+}
+
 /// Reads a stream to its end. Where it breaks, the decoder decides whether the reply was whole before.
 pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, mut decoder: Box<dyn Decoder>, watch: Watch<'_>) -> Result<Reply, Fault> {
     let body = pin!(body);
     let mut events = pin!(SseByteStream::new(body));
     let mut last_word = watch.began;
     let mut broken = None;
+    let mut meter = Meter { watch, used: None };
     let patience = SEMANTIC_IDLE.max(watch.target.endpoint.timeouts.idle);
     loop {
         let left = patience.saturating_sub(watch.clock.elapsed().saturating_sub(last_word));
@@ -45,9 +69,11 @@ pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, m
             }
         };
         watch.sink.alive();
-        let heard =
-            decoder.push(event.event.as_deref().unwrap_or_default(), event.data.as_deref().unwrap_or_default()).map_err(|error| redacted(error, watch))?;
-        match heard {
+        let heard = decoder.push(event.event.as_deref().unwrap_or_default(), event.data.as_deref().unwrap_or_default());
+        if matches!(heard, Ok(Heard::Progress | Heard::Text(_) | Heard::Thinking(_) | Heard::End)) || decoder.used() != Usage::default() {
+            meter.used = Some(decoder.used());
+        }
+        match heard.map_err(|error| redacted(error, watch))? {
             Heard::Ping => continue,
             Heard::Progress => {}
             Heard::Text(piece) => watch.sink.text(&piece),
@@ -60,7 +86,9 @@ pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, m
         }
         last_word = watch.clock.elapsed();
     }
-    decoder.finish().map_err(|error| broken.unwrap_or_else(|| error.into()))
+    let reply = decoder.finish().map_err(|error| broken.unwrap_or_else(|| error.into()))?;
+    meter.used = None;
+    Ok(reply)
 }
 
 fn redacted(error: ModelError, watch: Watch<'_>) -> Fault {

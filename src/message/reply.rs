@@ -125,6 +125,9 @@ pub struct Reply {
     /// Dollars, where the price is known; never zero for unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd: Option<f64>,
+    /// Where the provider ran code, which the next request names to go on there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
 }
 
 impl Reply {

@@ -5,8 +5,8 @@ use crate::{
     message::ProviderTool,
     source::{Span, Spanned},
     workflow::{
-        Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, Scope, Tie, Verify, Wake,
-        Workspace,
+        Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, RetryOn, Scope, Tie, Verify,
+        Wake, Workspace,
     },
 };
 use serde_json::Value;
@@ -305,6 +305,13 @@ impl PlannedStep {
     /// Returns the agents that it puts to work.
     pub fn agents(&self) -> impl Iterator<Item = &Arc<AgentSpec>> {
         self.sessions().map(|(agent, _)| agent).into_iter().chain(&self.retry_with)
+    }
+
+    /// Returns whether it is tried again where no model can be had: by its `retry`, or by the agent that a failed item is
+    /// handed over to, unless that has it already.
+    pub fn retries_outages(&self, handed_over: bool) -> bool {
+        let again = |retry: &Retry| retry.on.iter().any(|on| matches!(on, RetryOn::Transient | RetryOn::Any));
+        self.retry.as_ref().is_some_and(again) || (self.retry_with.is_some() && !handed_over)
     }
 
     /// Returns the agent that does one try of one item, settles its conflicts or judges it, and in how many sessions at most;

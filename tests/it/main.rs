@@ -41,6 +41,7 @@ mod server;
 mod shipped;
 mod shown;
 mod signals;
+mod spending;
 mod subagents;
 mod telemetry;
 mod tell;

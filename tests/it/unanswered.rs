@@ -84,6 +84,44 @@ fn a_spend_limit_or_a_long_wait_parks_the_run_and_resume_finishes_it() {
     }
 }
 
+/// An answer that says itself that the same request makes no sense now, so that nobody waits for another.
+fn down() -> Answer {
+    Answer::Status(503, vec![("x-should-retry", "false".to_owned())], r#"{"error":{"type":"overloaded_error","message":"we are down"}}"#.to_owned())
+}
+
+#[test]
+fn a_provider_that_is_down_parks_the_run_where_no_other_is_left_and_resume_finishes_it() {
+    let missing = || Answer::error(404, "not_found_error");
+    for (second, words) in [(down(), "openai/other: HTTP 503"), (missing(), "openai/other: HTTP 404")] {
+        let is_up = Arc::new(AtomicBool::new(false));
+        let came_up = is_up.clone();
+        let server = server(move |asked| match (came_up.load(Ordering::SeqCst), asked.path.ends_with("/messages")) {
+            (true, true) => Answer::Say(Said::text("done")),
+            (false, true) => down(),
+            (_, false) => second.clone(),
+        });
+        let bench = bench(&server, ONE);
+        let said = bench.spinney(&["run", "w"]).code(3);
+        for words in ["is parked, and nothing is lost", "claude-opus-5-5: HTTP 503", "we are down", words, "spinney resume w-"] {
+            assert!(said.out.contains(words), "{words}: {}", said.out);
+        }
+        assert!(outcome(&checked(&bench), "read").is_null(), "nothing has failed");
+        resume(&bench).code(3);
+        is_up.store(true, Ordering::SeqCst);
+        resume(&bench).code(0);
+        assert_eq!(outcome(&checked(&bench), "read")["succeeded"]["output"], "done", "the first one is asked again");
+    }
+}
+
+#[test]
+fn a_step_with_its_own_retry_fails_by_it() {
+    let workflow = ONE.replace("[anthropic/claude-opus-5-5, openai/other]", "anthropic/claude-opus-5-5");
+    let server = server(|_| down());
+    let bench = bench(&server, &workflow.replace("prompt: \"go\"", "prompt: \"go\", retry: { max: 1, on: [transient], delay: 1ms }"));
+    bench.spinney(&["run", "w"]).code(1);
+    assert_eq!((server.asked().len(), &outcome(&checked(&bench), "read")["failed"]["kind"]), (2, &json!("unavailable")));
+}
+
 /// Runs one agent whose first model answers like this at its first turn.
 fn falls_back(first: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Bench, Vec<Record>, Hosted) {
     let server = server(move |asked| match (asked.path.ends_with("/messages"), asked.turn()) {

@@ -50,6 +50,7 @@ impl Talk {
             tools: &[],
             provider_tools: &[],
             output_schema: None,
+            container: None,
             messages: &self.messages,
         };
         let reply = self.script.reply(&call, &Silent).await.unwrap();

@@ -2,6 +2,7 @@
 //! hooks said of them.
 use crate::{
     event::{CommitId, Delivery, Event, Failure, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, Why},
+    journal::Spent,
     message::{Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -77,6 +78,8 @@ pub(in crate::cli) enum Entry<'a> {
     Retry {
         failure: &'a Failure,
     },
+    /// Requests were paid for that gave no reply.
+    Lost(Spent),
     /// The next model of its list is asked instead.
     FellBack {
         from: &'a str,
@@ -205,6 +208,7 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::QuestionAsked { call, question, form, .. } => Entry::Asked { call, question, open: form.open },
         Event::QuestionAnswered { call, allowed, by, note, .. } => Entry::Answered { call, allowed: *allowed, by, note: note.as_deref() },
         Event::RetryScheduled { failure, .. } => Entry::Retry { failure },
+        Event::AttemptsLost { usage, usd, .. } => Entry::Lost(Spent::without_reply(usage, *usd)),
         Event::FellBack { from, to, failure, .. } => Entry::FellBack { from, to, failure },
         Event::Parked { failure, .. } => Entry::Parked { failure },
         Event::OrchestratorWoken { reasons, .. } => Entry::Woken { reasons },

@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     event::{BlobId, Brief, Failure, FailureKind, Form, Item, Recovery, RunId, SkipCause, Success, Why},
-    message::{Block, Message, StopReason, ToolCall, ToolResult, Usage},
+    message::{Block, Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,11 @@ pub(in crate::cli) fn replied(node: &NodeId, text: &str, calls: &[(&str, &str, V
     let blocks: Vec<Block> = std::iter::once(Block::text(text)).chain(calls).collect();
     let stop = if blocks.len() > 1 { StopReason::ToolUse } else { StopReason::EndTurn };
     let usage = Usage { input: 100, output: 20, cache_read: 900, ..Usage::default() };
-    Event::ModelReplied { node: node.clone(), reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5) }, prefix: Vec::new() }
+    Event::ModelReplied {
+        node: node.clone(),
+        reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5), container: None },
+        prefix: Vec::new(),
+    }
 }
 
 pub(in crate::cli) fn passes(node: &NodeId, call: &str, input: Option<Value>) -> Event {

@@ -79,6 +79,8 @@ pub(super) fn screen(records: &[Record], report: &Report, of: Option<&NodeId>, c
                 let ever = before.is_some_and(|before| before.ever) || reply.usage.cache_read + reply.usage.cache_write > 0;
                 conversations.insert(node, Before { model: reply.model.clone(), usage: reply.usage, at: sent, is_shortened: false, ever });
             }
+            // It is noted with the reply that follows it.
+            Event::AttemptsLost { .. } => continue,
             _ => {}
         }
         // A request is sent when the last thing before it was recorded.

@@ -5,6 +5,7 @@ use super::super::{
 };
 use crate::{
     event::{Delivery, NodeId, Outcome, Record, Why},
+    journal::Spent,
     message::StopReason,
 };
 use serde_json::Value;
@@ -63,7 +64,7 @@ impl Screen {
             used.push(format!("{} {}", node.attempts, plural(node.attempts as usize, "attempt")));
         }
         used.extend(node.took().map(duration));
-        if node.spent.turns > 0 {
+        if !node.spent.is_nothing() {
             let (turns, calls) = (node.spent.turns as usize, node.spent.calls as usize);
             used.push(format!(
                 "{turns} {}, {calls} {}, {} tokens, {}",
@@ -90,6 +91,15 @@ impl Screen {
             let name = paint(self.color, Tone::Name, &format!("{:<width$}", line(&of.to_string(), 60)));
             let _ = writeln!(self.text, "{before}  {name}  {}", paint(self.color, tone, word));
         }
+    }
+
+    fn lost(&mut self, spent: &Spent) {
+        let what = format!("paid for without a reply: {} tokens, {}", thousands(spent.usage.total()), spent.dollars());
+        self.tail_in("lost", &what, "", Tone::Warn);
+    }
+
+    fn woken(&mut self, reasons: &[String]) {
+        let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.join(", ").replace('_', " ")), WIDTH)));
     }
 
     fn entry(&mut self, entry: &Entry<'_>) {
@@ -143,12 +153,11 @@ impl Screen {
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();
                 self.say("answer", &format!("{word} by {by}{note}"), Tone::Plain);
             }
+            Entry::Lost(spent) => self.lost(spent),
             Entry::FellBack { from, to, failure } => self.tail_in("instead", &format!("{to}, since {from} gave no answer"), &failure_text(failure), Tone::Warn),
             Entry::Parked { failure } => self.tail_in("parked", "until the run is resumed", &failure_text(failure), Tone::Warn),
             Entry::Retry { failure } => self.tail("retry", "since it failed", &failure_text(failure)),
-            Entry::Woken { reasons } => {
-                let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.join(", ").replace('_', " ")), WIDTH)));
-            }
+            Entry::Woken { reasons } => self.woken(reasons),
             Entry::Rested { failure: Some(failure), .. } => self.tail("failed", "the graph alone decides from here", &failure_text(failure)),
             Entry::Rested { text, failure: None } if text.trim() == self.said.trim() => {}
             Entry::Rested { text, failure: None } => self.say("said", text, Tone::Plain),

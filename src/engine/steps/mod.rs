@@ -15,7 +15,7 @@ mod session;
 mod shelf;
 
 use crate::{
-    agent::{Purse, Trouble, note},
+    agent::{Account, Trouble, note},
     clock::{Pulse, seconds},
     event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
@@ -65,7 +65,7 @@ pub(super) enum End {
 pub(super) struct Job {
     /// The plan of the node's frame.
     pub(super) plan: Arc<Plan>,
-    pub(super) purse: Arc<dyn Purse>,
+    pub(super) account: Arc<Account>,
     pub(super) recorder: Recorder,
     pub(super) cancel: CancellationToken,
     pub(super) run: Arc<RunStarted>,

@@ -9,7 +9,7 @@ use super::{
     shelf::OpenShelf,
 };
 use crate::{
-    agent::{Equipment, Purse, Session},
+    agent::{Account, Equipment, Session},
     clock::{Clock, Pulse},
     event::{CommitId, Event, Failure, FailureKind, NodeId, Record, RunStarted},
     git::{Repository, Scope, Workspaces},
@@ -141,12 +141,12 @@ pub(crate) struct Whose<'a> {
 }
 
 impl Services {
-    pub(crate) fn equipment(&self, recorder: &Recorder, purse: Arc<dyn Purse>, pulse: &Pulse) -> Equipment {
+    pub(crate) fn equipment(&self, recorder: &Recorder, account: Arc<Account>, pulse: &Pulse) -> Equipment {
         Equipment {
             model: self.model.clone(),
             toolbox: self.toolbox.clone(),
             hooks: self.hooks.clone(),
-            purse,
+            account,
             words: self.words.clone(),
             blobs: self.blobs.clone(),
             clock: self.clock.clone(),
@@ -202,6 +202,7 @@ impl Services {
             home: self.home.clone(),
             project: self.project.clone(),
             free_shell: self.free_shell,
+            is_retried: false,
         })
     }
 

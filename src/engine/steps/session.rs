@@ -5,7 +5,7 @@
 //! is denied to that agent is denied to it. What it changed the engine commits, and joins with the files of whoever asked.
 use super::{Services, Task, Whose, Workplace, cut, place, services};
 use crate::{
-    agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Purse, Session, Trouble, blocking, note},
+    agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Delivery, Event, Failure, FailureKind, NodeId, RunStarted, Why},
     git::{CaptureError, Captured, CommitMeta, Content, Expected, Joined, TreePolicy, Worktree},
@@ -44,7 +44,8 @@ pub(crate) struct Sessions {
     pub(crate) services: Arc<Services>,
     pub(crate) plan: Arc<Plan>,
     pub(crate) recorder: Recorder,
-    pub(crate) purse: Arc<dyn Purse>,
+    /// The account around those of the sessions.
+    pub(crate) account: Arc<Account>,
     pub(crate) run: Arc<RunStarted>,
     /// The owner's attempt, and when it began.
     pub(crate) attempt: u32,
@@ -53,6 +54,8 @@ pub(crate) struct Sessions {
     pub(crate) helpers: Arc<BTreeMap<String, NodeState>>,
     /// The owner's signs of life, to which all of them add.
     pub(crate) pulse: Pulse,
+    /// Whether the step tries again where no model can be had.
+    pub(crate) is_retried: bool,
 }
 
 /// One session to be made.
@@ -72,12 +75,13 @@ impl Task {
             services: self.services.clone(),
             plan: self.plan.clone(),
             recorder: self.recorder.clone(),
-            purse: self.purse.clone(),
+            account: self.account.clone(),
             run: self.run.clone(),
             attempt: self.state.attempts,
             began: self.state.began.unwrap_or_default(),
             helpers: self.helpers.clone(),
             pulse: self.pulse.clone(),
+            is_retried: self.plan.step(&self.node.step).is_some_and(|step| step.retries_outages(self.state.handed_over)),
         }
     }
 }
@@ -87,19 +91,22 @@ impl Sessions {
     pub(crate) fn open(&self, opening: Opening<'_>) -> Result<(Equipment, Session), Failure> {
         let Opening { node, agent, place, spent, cancel } = opening;
         let whose = Whose { node, run: &self.run, cancel, pulse: &self.pulse };
+        let mut session = self.services.session(whose, agent.clone(), place.clone())?;
+        session.is_retried = self.is_retried;
         if !may_delegate(&agent) {
-            return Ok((self.services.equipment(&self.recorder, self.purse.clone(), &self.pulse), self.services.session(whose, agent, place)?));
+            let named = (format!("the budget of agent `{}`", agent.name), "raise the agent's `max_turns` or `budget`, or split its task");
+            let account = Account::within(&self.account, named, agent.limits, spent);
+            return Ok((self.services.equipment(&self.recorder, Arc::new(account), &self.pulse), session));
         }
         let mut all = *spent;
         let below = |name: &str| node.helper.as_deref().is_none_or(|own| name.strip_prefix(own).is_some_and(|rest| rest.starts_with('-')));
         for (_, helper) in self.helpers.iter().filter(|(name, _)| below(name)) {
             all += *helper.conversation.spent();
         }
-        let account: Arc<dyn Purse> =
-            Arc::new(Account::new(format!("the budget that {node} shares with its sub-agents"), agent.limits, self.purse.clone(), &all));
-        let mut session = self.services.session(whose, agent.clone(), place.clone())?;
+        let named = (format!("the budget that {node} shares with its sub-agents"), "raise its `max_turns` or `budget`, or hand over less");
+        let account = Arc::new(Account::within(&self.account, named, agent.limits, &all));
         let slots = Semaphore::new(agent.max_parallel.max(1) as usize);
-        let sessions = Sessions { purse: account.clone(), ..self.clone() };
+        let sessions = Sessions { account: account.clone(), ..self.clone() };
         session.delegates = Some(Arc::new(SubAgents { sessions, node: node.clone(), agent, place, slots, opened: Mutex::default() }));
         Ok((self.services.equipment(&self.recorder, account, &self.pulse), session))
     }

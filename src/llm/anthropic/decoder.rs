@@ -28,6 +28,7 @@ pub(super) struct MessagesDecoder {
     stop: Option<StopReason>,
     counts: Counts,
     iterations: Vec<Counts>,
+    container: Option<String>,
 }
 
 /// A block that has started and not stopped.
@@ -91,6 +92,7 @@ impl MessagesDecoder {
             stop: None,
             counts: Counts::default(),
             iterations: Vec::new(),
+            container: None,
         }
     }
 
@@ -138,9 +140,17 @@ impl MessagesDecoder {
         Ok(Heard::Progress)
     }
 
+    /// Takes note of where the provider runs code.
+    fn note_container(&mut self, of: &Value) {
+        if let Some(id) = of.pointer("/container/id").and_then(Value::as_str) {
+            self.container = Some(id.to_owned());
+        }
+    }
+
     fn message_delta(&mut self, event: &Fields) -> Heard {
         self.count(event.get("usage"));
         let delta: Value = event.get("delta").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
+        self.note_container(&delta);
         if let Some(word) = delta.get("stop_reason").and_then(Value::as_str) {
             let category = delta.pointer("/stop_details/category").and_then(Value::as_str).unwrap_or_default();
             self.stop = Some(stop_reason(word, category));
@@ -171,6 +181,8 @@ impl Decoder for MessagesDecoder {
             "message_start" => {
                 let message = fields.get("message").and_then(|raw| Fields::parse(raw).ok()).unwrap_or_default();
                 self.count(message.get("usage"));
+                let container = message.get("container").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or(Value::Null);
+                self.note_container(&json!({"container": container}));
                 Ok(Heard::Progress)
             }
             "content_block_start" => self.start(&fields),
@@ -183,6 +195,18 @@ impl Decoder for MessagesDecoder {
         }
     }
 
+    fn used(&self) -> Usage {
+        if self.iterations.is_empty() {
+            return self.counts.usage();
+        }
+        // The totals at the top leave out what the provider did on its own account (compaction, fallbacks).
+        let mut usage = Usage::default();
+        for counts in &self.iterations {
+            usage += counts.usage();
+        }
+        usage
+    }
+
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         let Some(stop) = self.stop.clone() else {
             return Err(self.cut("the stream ended before its terminal event"));
@@ -190,17 +214,10 @@ impl Decoder for MessagesDecoder {
         if !self.open.is_empty() {
             return Err(self.cut("the stream ended within a block"));
         }
-        let mut usage = self.counts.usage();
-        if !self.iterations.is_empty() {
-            // The totals at the top leave out what the provider did on its own account (compaction, fallbacks).
-            usage = Usage::default();
-            for counts in &self.iterations {
-                usage += counts.usage();
-            }
-        }
+        let usage = self.used();
         let blocks: Vec<Block> = self.done.into_values().flatten().collect();
         let stop = settle(stop, &blocks);
-        Ok(Reply { model: self.label, blocks, stop, usage, usd: None })
+        Ok(Reply { model: self.label, blocks, stop, usage, usd: None, container: self.container })
     }
 }
 

@@ -63,6 +63,10 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{},{CACHE_MARK}}}]"#, string(call.system)));
     }
     push_field(&mut out, "messages", &messages(&turns(call.messages)));
+    // Behind the messages: it comes up in the middle of a conversation.
+    if let Some(container) = call.container {
+        push_field(&mut out, "container", &string(container));
+    }
     out.push('}');
     Ok(out)
 }

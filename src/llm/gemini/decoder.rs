@@ -166,11 +166,15 @@ impl Decoder for GeminiDecoder {
         candidates.first().and_then(|candidate| Fields::parse(candidate.get()).ok()).map_or(Ok(Heard::Progress), |candidate| self.candidate(&candidate))
     }
 
+    fn used(&self) -> Usage {
+        self.usage
+    }
+
     fn finish(mut self: Box<Self>) -> Result<Reply, ModelError> {
         let stop = self.stop()?;
         self.close_text();
         let stop = settle(stop, &self.blocks);
-        Ok(Reply { model: self.label, blocks: self.blocks, stop, usage: self.usage, usd: None })
+        Ok(Reply { model: self.label, blocks: self.blocks, stop, usage: self.usage, usd: None, container: None })
     }
 }
 

@@ -120,6 +120,10 @@ impl Decoder for ChatDecoder {
         mine.map_or(Ok(Heard::Progress), |choice| self.choice(choice))
     }
 
+    fn used(&self) -> Usage {
+        self.usage
+    }
+
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         if self.finish.is_none() && !self.done {
             return Err(self.cut("the stream ended before its terminal event"));
@@ -144,7 +148,7 @@ impl Decoder for ChatDecoder {
         let calls = std::mem::take(&mut this.calls).blocks(&mut this.ids).map_err(|what| this.cut(what))?;
         blocks.extend(calls);
         let stop = settle(stop, &blocks);
-        Ok(Reply { model: this.label, blocks, stop, usage: this.usage, usd: None })
+        Ok(Reply { model: this.label, blocks, stop, usage: this.usage, usd: None, container: None })
     }
 }
 

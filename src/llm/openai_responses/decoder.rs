@@ -54,10 +54,10 @@ impl ResponsesDecoder {
     fn end(&mut self, kind: &str, event: &Fields) -> Result<Heard, ModelError> {
         let response = event.get("response").unwrap_or("{}");
         let value: Value = serde_json::from_str(response).unwrap_or_default();
+        self.usage = count(&value["usage"]);
         if kind == "response.failed" {
             return Err(Told::of(&value["error"]).into_error(&self.label));
         }
-        self.usage = count(&value["usage"]);
         let reason = value.pointer("/incomplete_details/reason").and_then(Value::as_str).unwrap_or("incomplete");
         self.stop = Some(match (kind, reason) {
             ("response.completed", _) => StopReason::EndTurn,
@@ -101,6 +101,10 @@ impl Decoder for ResponsesDecoder {
         }
     }
 
+    fn used(&self) -> Usage {
+        self.usage
+    }
+
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         let Some(stop) = self.stop.clone() else { return Err(self.cut("the stream ended before its terminal event")) };
         let ResponsesDecoder { label, mut ids, items, mut usage, .. } = *self;
@@ -117,7 +121,7 @@ impl Decoder for ResponsesDecoder {
             StopReason::EndTurn if declined => StopReason::Refusal { category: "refusal".to_owned() },
             stop => stop,
         };
-        Ok(Reply { model: label, blocks, stop, usage, usd: None })
+        Ok(Reply { model: label, blocks, stop, usage, usd: None, container: None })
     }
 }
 

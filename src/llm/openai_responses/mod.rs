@@ -13,6 +13,7 @@ use super::{
     schema,
 };
 use crate::{
+    event::BlobId,
     http::HttpRequest,
     message::{Block, ProviderTool, Role, ToolSpec, View},
 };
@@ -77,9 +78,17 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !call.system.trim().is_empty() {
         push_field(&mut out, "instructions", &string(call.system));
     }
+    push_field(&mut out, "prompt_cache_key", &string(&cache_key(call)));
     push_field(&mut out, "input", &input(&turns(call.messages)));
     out.push('}');
     Ok(out)
+}
+
+/// Names what all sessions of one agent begin with, so that they are sent where it is cached.
+fn cache_key(call: &ModelCall<'_>) -> String {
+    let tools = call.tools.iter().map(|tool| format!("{}\n{}\n{}\n", tool.name, tool.description, tool.input_schema));
+    let whole = format!("{}\n{}{}", call.system, call.provider_tools.iter().map(|tool| tool.word()).collect::<String>(), tools.collect::<String>());
+    format!("spinney-{}", &BlobId::of(whole.as_bytes()).0[..24])
 }
 
 fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {

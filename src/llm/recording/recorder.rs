@@ -3,7 +3,7 @@ use super::{Answer, Exchange, Head, Line, RecordingError, VERSION, parts};
 use crate::{
     event::RunId,
     llm::{Model, ModelCall, ModelError, Sink},
-    message::Reply,
+    message::{Reply, Usage},
     secrets::Secrets,
 };
 use async_trait::async_trait;
@@ -167,6 +167,10 @@ impl Model for Recorder {
         let tokens = self.model.window(model);
         self.recording.add(&Line::Window { model: model.to_owned(), tokens });
         tokens
+    }
+
+    fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
+        self.model.price(model, usage)
     }
 
     fn is_scripted(&self) -> bool {

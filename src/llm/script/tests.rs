@@ -53,6 +53,7 @@ impl Asked {
             tools: &[],
             provider_tools: &[],
             output_schema: None,
+            container: None,
             messages: &self.messages,
         };
         script.reply(&call, &Silent).await

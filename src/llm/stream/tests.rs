@@ -86,6 +86,7 @@ fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Rep
         tools: &[],
         provider_tools: &[],
         output_schema: None,
+        container: None,
         messages: &[],
     };
     let endpoint = Endpoint::new("a", protocol, "http://127.0.0.1");
@@ -189,6 +190,7 @@ fn signs_of_life_alone_are_a_stall() {
                 tools: &[],
                 provider_tools: &[],
                 output_schema: None,
+                container: None,
                 messages: &[],
             };
             let decoder = provider(Protocol::Anthropic).decoder(&call, target);

@@ -193,6 +193,32 @@ async fn silence_is_noticed_from_the_start_of_the_request() {
 }
 
 #[tokio::test]
+async fn a_connection_that_never_stands_is_noticed() {
+    // Nobody accepts, and what may wait is full: whoever comes next hears nothing at all.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    // As many as the system lets wait, and those who have begun to knock.
+    for _ in 0..8 {
+        if let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), tokio::net::TcpStream::connect(address)).await {
+            waiting.push(stream);
+        }
+    }
+    assert!(waiting.len() < 8, "the system lets everybody wait");
+    let mut endpoints = Endpoints::default();
+    endpoints.insert(Endpoint::new("anthropic", Protocol::Anthropic, &format!("http://{address}")));
+    let clock = Clock::fake(Timestamp(1_796_000_000_000));
+    let client = Client::with_connect_timeout(Duration::from_millis(300)).unwrap();
+    let model = HttpModel::new(client, endpoints, Limiter::new(clock.clone(), 16), clock).with_retries(Retries { max_attempts: 2, ..Retries::default() });
+    // Only the first byte has two minutes: that the test ends is what it shows.
+    let error = ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
+    assert!(error.message.contains("after 2 attempts"), "{error}");
+}
+
+#[tokio::test]
 async fn a_reply_that_is_whole_needs_no_end_mark() {
     let whole = Said::text("whole").anthropic(&asked());
     let text = String::from_utf8(whole.clone()).unwrap();

@@ -28,6 +28,7 @@ pub(crate) struct Talk {
     pub(crate) tools: Vec<ToolSpec>,
     pub(crate) provider_tools: Vec<ProviderTool>,
     pub(crate) schema: Option<Value>,
+    pub(crate) container: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
 }
 
@@ -42,6 +43,7 @@ impl Talk {
             tools: Vec::new(),
             provider_tools: Vec::new(),
             schema: None,
+            container: None,
             messages: vec![Arc::new(Message::user(first))],
         }
     }
@@ -57,6 +59,7 @@ impl Talk {
             tools: &self.tools,
             provider_tools: &self.provider_tools,
             output_schema: self.schema.as_ref(),
+            container: self.container.as_deref(),
             messages: &self.messages,
         }
     }

@@ -59,6 +59,10 @@ fn items_are_blocks_that_keep_their_bytes_and_go_back_in_them() {
     assert!(sent(&endpoint(), "gpt-6-sol", &talk).ends_with(&wanted), "{}", sent(&endpoint(), "gpt-6-sol", &talk));
 }
 
+fn cache_key(body: &str) -> String {
+    serde_json::from_str::<serde_json::Value>(body).unwrap()["prompt_cache_key"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_request_is_these_bytes() {
     let mut talk = Talk::new("openai/gpt-6-sol", "Do \"it\".");
@@ -70,9 +74,17 @@ fn a_request_is_these_bytes() {
         r#"{"model":"gpt-6-sol","stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"high","summary":"auto"},"#,
         r#""max_output_tokens":100,"text":{"format":{"type":"json_schema","name":"answer","strict":false,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}}},"#,
         r#""tools":[{"type":"function","name":"Read","description":"Reads","parameters":{"type":"object","b":1},"strict":false}],"#,
-        r#""instructions":"Be brief.","input":[{"role":"user","content":[{"type":"input_text","text":"Do \"it\"."}]}]}"#,
+        r#""instructions":"Be brief.","prompt_cache_key":"spinney-KEY","input":[{"role":"user","content":[{"type":"input_text","text":"Do \"it\"."}]}]}"#,
     ];
-    assert_eq!(sent(&endpoint(), "gpt-6-sol", &talk), wanted.concat());
+    let body = sent(&endpoint(), "gpt-6-sol", &talk);
+    let key = cache_key(&body);
+    assert_eq!(body.replace(&key, "spinney-KEY"), wanted.concat());
+    // The key names what an agent's sessions begin with, and nothing of what they are told.
+    assert!(key.len() <= 64);
+    let mut other = Talk { messages: vec![Arc::new(Message::user("Do that."))], ..talk };
+    assert_eq!(cache_key(&sent(&endpoint(), "gpt-6-sol", &other)), key);
+    other.system.push('!');
+    assert_ne!(cache_key(&sent(&endpoint(), "gpt-6-sol", &other)), key);
     // A model that does not reason is asked for none of it.
     let plain = sent(&endpoint(), "gpt-4.1", &Talk::new("openai/gpt-4.1", "hi"));
     assert!(!plain.contains("include") && !plain.contains("reasoning"), "{plain}");

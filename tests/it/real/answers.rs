@@ -142,7 +142,7 @@ fn paused() -> Answer {
             "data: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{block}}}\n\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n"
         )
     };
-    let end = r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn"},"usage":{"input_tokens":10,"output_tokens":9,"server_tool_use":{"web_search_requests":1}}}"#;
+    let end = r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn","container":{"id":"container_1","expires_at":"2026-12-30T00:00:00Z"}},"usage":{"input_tokens":10,"output_tokens":9,"server_tool_use":{"web_search_requests":1}}}"#;
     let stream = format!("{}{}data: {end}\n\ndata: {{\"type\":\"message_stop\"}}\n\n", block(0, SEARCH), block(1, FOUND));
     Answer::Stream(stream.into_bytes())
 }
@@ -155,7 +155,12 @@ fn a_provider_tool_is_declared_its_blocks_kept_its_pause_continued_and_its_cost_
     assert_eq!(server.problems(), Vec::<String>::new());
     let bodies: Vec<String> = server.asked().iter().map(|asked| String::from_utf8(asked.body.clone()).unwrap()).collect();
     assert!(bodies[0].contains(r#""tools":[{"type":"code_execution_20250825","name":"code_execution"},{"type":"web_search_20250305","name":"web_search"},"#));
-    assert!(bodies[1].ends_with(&format!(r#"{{"role":"assistant","content":[{SEARCH},{FOUND}]}}]}}"#)), "as it came, and no word after it: {}", bodies[1]);
+    assert!(
+        bodies[1].ends_with(&format!(r#"{{"role":"assistant","content":[{SEARCH},{FOUND}]}}],"container":"container_1"}}"#)),
+        "as it came, and no word after it: {}",
+        bodies[1]
+    );
+    assert!(!bodies[0].contains("container_1"));
     let costs: Vec<f64> = records.iter().filter_map(|record| if let Event::ModelReplied { reply, .. } = &record.event { reply.usd } else { None }).collect();
     // 10 tokens in, 9 out, and one search at a cent.
     assert!((costs[0] - 0.010_11).abs() < 1e-9, "{costs:?}");

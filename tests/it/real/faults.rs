@@ -5,10 +5,14 @@ use super::{
     mind::{self, Wire, bench, check_requests, heard},
 };
 use crate::server::{Answer, Asked, Delivery, Hosted, Said};
+use serde_json::json;
 use spinney::{engine::Ended, event::Outcome};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Which fault meets the first attempt at a request.
@@ -127,4 +131,29 @@ fn ids_that_a_messages_server_gives_twice_are_told_apart() {
 #[test]
 fn ids_that_a_chat_server_gives_twice_are_told_apart() {
     ids_twice(Wire::Chat);
+}
+
+const EACH: &str = "version: 1\nname: each\nagents: { reader: { system: \"You read.\", model: anthropic/claude-opus-5-5 } }\nsteps:\n  each: { for_each: { items: [a, b, c, d, e], as: it, max_parallel: 5 }, agent: reader, prompt: \"{{ it }}\" }\n";
+
+#[test]
+fn a_provider_that_stays_down_parks_all_its_agents_and_they_go_on_once_it_is_up() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let came_up = is_up.clone();
+    let server = Hosted::start(move |_| {
+        let up = came_up.load(Ordering::SeqCst);
+        (if up { Answer::Say(Said::text("done")) } else { Answer::error(529, "overloaded_error") }, Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("each", EACH);
+    let prepared = Drive::new(&bench, "each").start(json!({}));
+    let run = prepared.run.clone();
+    let Some(Ended::Parked(waits)) = carry_on(prepared, usize::MAX) else { panic!("it is not parked") };
+    assert_eq!(waits.len(), 5, "{waits:?}");
+    // Some have come to the end of their attempts, the others are let to ask no more.
+    for (node, why) in &waits {
+        assert!(why.contains("after 10 attempts") || why.contains("every request has failed for"), "{node}: {why}");
+    }
+    assert!(server.asked().len() <= 5 * 10, "{}", server.asked().len());
+    is_up.store(true, Ordering::SeqCst);
+    let ended = carry_on(Drive::new(&bench, "each").resume(&run), usize::MAX);
+    assert!(matches!(ended, Some(Ended::Finished(Outcome::Succeeded(_)))), "{ended:?}");
 }

@@ -61,7 +61,8 @@ fn is_blank(text: &Value) -> bool {
 fn anthropic(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
     let mut problems = Vec::new();
-    let known = ["model", "max_tokens", "stream", "thinking", "output_config", "tools", "system", "messages", "tool_choice", "stop_sequences", "metadata"];
+    let known =
+        ["model", "max_tokens", "stream", "thinking", "output_config", "tools", "system", "messages", "tool_choice", "stop_sequences", "metadata", "container"];
     problems.extend(strange(json, &known, "body"));
     if asked.headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21" && version != "2023-06-01") {
         problems.push("the version header is missing or another".to_owned());

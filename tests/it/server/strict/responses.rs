@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 pub(super) fn problems(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
-    let known = ["model", "stream", "store", "include", "reasoning", "max_output_tokens", "text", "tools", "instructions", "input"];
+    let known = ["model", "stream", "store", "include", "reasoning", "max_output_tokens", "text", "tools", "instructions", "prompt_cache_key", "input"];
     let mut problems = strange(json, &known, "body");
     if json["store"] != false {
         problems.push("store is not false".to_owned());
