@@ -22,6 +22,12 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns a word for this boot of the machine; none where the system has no such word.
+pub fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.chars().filter(char::is_ascii_hexdigit).take(16).collect()
+}
+
 /// Writes a time that was waited for as people say it: `1 second`, `0.25 seconds`.
 pub fn seconds(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();

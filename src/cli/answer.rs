@@ -83,7 +83,7 @@ fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) 
     let run = RunId(run.to_string_lossy().into_owned());
     let checkout = state.ancestors().nth(2).unwrap_or(state).to_owned();
     let dir = RunDir::open(state, &run).map_err(|error| Failed::of(&error))?;
-    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let records = journal::read(dir.path())?;
     let report = Report::of(&records);
     let asked =
         report.nodes().into_iter().find(|(id, _)| **id == claim.node).and_then(|(id, node)| Some((id, node.questions().find(|open| open.call == claim.call)?)));
@@ -191,7 +191,7 @@ fn listening(found: &FoundRun, report: &Report, step: &str, then: &args::Then, c
 
 /// Writes letters and sees to it that they are taken up: by the process that has the run, or by this one.
 fn send(dir: &RunDir, run: &RunId, letters: &[Letter], then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
-    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let records = journal::read(dir.path())?;
     let started = Report::of(&records).started;
     let secrets = started.map(|started| secrets_here(&started, &context.settings.environment)).unwrap_or_default();
     let inbox = Inbox::of(dir.path()).without(&secrets);

@@ -2,6 +2,7 @@
 use crate::{
     engine::{Settings, SetupError},
     event::because,
+    journal::{JournalError, StoreError},
     source,
 };
 use std::{
@@ -65,6 +66,17 @@ impl Failed {
         self.hint = Some(hint.into());
         self
     }
+
+    /// Adds what to do, where something is known.
+    fn hinted(self, hint: Option<&'static str>) -> Failed {
+        Failed { hint: hint.map(str::to_owned).or(self.hint), ..self }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Failed {
+        Failed::of(&error).hinted(error.hint())
+    }
 }
 
 impl From<SetupError> for Failed {
@@ -79,6 +91,7 @@ impl From<SetupError> for Failed {
             SetupError::Inputs(_) => {
                 Failed::usage(error.to_string()).hint("inputs are given as `--input name=value`; `spinney list` shows what a workflow takes")
             }
+            SetupError::Store(store) | SetupError::Journal(JournalError::Store(store)) => Failed::of(store).hinted(store.hint()),
             SetupError::Changed { .. } => {
                 Failed::usage(error.to_string()).hint("resume with `--accept-changes` to go on with what is there now, or start a new run")
             }
@@ -91,7 +104,6 @@ impl From<SetupError> for Failed {
             SetupError::Recording(_)
             | SetupError::RunDir(_)
             | SetupError::Lease(_)
-            | SetupError::Store(_)
             | SetupError::Journal(_)
             | SetupError::Illegal(_)
             | SetupError::Blob(_)

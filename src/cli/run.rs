@@ -11,7 +11,7 @@ use crate::{
     engine::{self, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
-    journal::{self, Blobs, RunDir, RunState},
+    journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
     llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
@@ -55,10 +55,10 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     let state = RunDir::state(project.checkout());
     let run = match &args.run {
         Some(run) => pick(&RunDir::list(&state).map_err(|error| Failed::of(&error))?, run)?,
-        None => newest_open(&state)?,
+        None => newest_open(&state, context)?,
     };
     let dir = RunDir::open(&state, &run).map_err(|error| Failed { code: 2, ..Failed::of(&error) }.hint("`spinney runs` lists the runs"))?;
-    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let records = journal::read(dir.path())?;
     let (models, name) = began(&project, &dir, &records, &args.how, context)?;
     let plan = compile(&project, &name, &models, context)?;
     if models.script.is_none() {
@@ -289,13 +289,22 @@ pub(super) fn options(how: &How, context: &Context) -> RunOptions {
     }
 }
 
-fn newest_open(state: &std::path::Path) -> Result<RunId, Failed> {
-    let runs = RunDir::list(state).map_err(|error| Failed::of(&error))?;
-    let open = |run: &RunId| {
-        let records = RunDir::open(state, run).ok().and_then(|dir| journal::read(dir.path()).ok())?;
-        (!matches!(records.last()?.event, Event::RunFinished { .. })).then(|| run.clone())
-    };
-    runs.iter().find_map(open).ok_or_else(|| Failed::usage("resume a run: none is open").hint("`spinney runs` lists the runs"))
+/// Returns the newest run that is open, and says which ones cannot be read and may be meant.
+fn newest_open(state: &std::path::Path, context: &mut Context) -> Result<RunId, Failed> {
+    let mut damaged = None;
+    for run in RunDir::list(state).map_err(|error| Failed::of(&error))? {
+        let dir = RunDir::open(state, &run).map_err(|error| Failed::of(&error))?;
+        match journal::read(dir.path()) {
+            Ok(records) if records.last().is_some_and(|last| !matches!(last.event, Event::RunFinished { .. })) => return Ok(run),
+            Ok(_) | Err(StoreError::Missing { .. } | StoreError::Unbegun { .. }) => {}
+            Err(error) => {
+                context.note(&format!("warning: the run `{run}` is passed over: failed to {}", because(&error)));
+                damaged = Some(Failed::from(error));
+            }
+        }
+    }
+    let none = damaged.and_then(|failed| failed.hint).unwrap_or_else(|| "`spinney runs` lists the runs".to_owned());
+    Err(Failed::usage("resume a run: none is open").hint(none))
 }
 
 /// Carries a run out before the user's eyes and returns the exit code.
@@ -359,7 +368,11 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     reaped.map_err(|error| Failed::of(&error))?;
     drop(lease);
     let ended = ended.map_err(|error| {
-        let hint = if let EngineError::Close(failure) = &error { failure.hint.clone() } else { None };
+        let hint = match &error {
+            EngineError::Close(failure) => failure.hint.clone(),
+            EngineError::Journal(JournalError::Store(store)) => store.hint().map(|hint| format!("{hint}; then `spinney resume {run}` goes on")),
+            EngineError::Journal(JournalError::Illegal(_)) | EngineError::Stuck(_) => None,
+        };
         Failed::of(&error).hint(hint.unwrap_or_else(|| format!("`spinney resume {run}` goes on from the last record")))
     })?;
     let code = code(&ended, signal.get());
@@ -401,14 +414,14 @@ fn note(span: &tracing::Span, ended: Option<&Ended>) {
 fn end(ended: &Ended, run: &RunId, dir: &RunDir, plan: &Arc<Plan>, color: bool) -> Result<String, Failed> {
     Ok(match ended {
         Ended::Finished(_) => {
-            let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+            let records = journal::read(dir.path())?;
             let state = RunState::replay(plan.clone(), &records).map_err(|error| Failed::of(&error))?;
             screen::summary(&state, color) + &deeper(&state)
         }
         Ended::Parked(questions) => {
             let asked = |(node, question): &(NodeId, String)| format!("  {}: {}\n", plain(&node.to_string()), line(question, 300));
             let asked: String = questions.iter().map(asked).collect();
-            let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+            let records = journal::read(dir.path())?;
             let report = Report::of(&records);
             let how = super::show::how_to_answer(&report, &run.0);
             let (what, more) = if report.questions().is_empty() {

@@ -3,21 +3,34 @@
 //! One append is one transaction: after a crash all of its records are there, or none. An append that asks for it is
 //! *synced*, that is, on the disk when it returns; every other survives the death of the process only, and a later synced
 //! append takes it to the disk too. Records are checked for gaps when they are written and when they are read, and an
-//! event that does not parse is an error with its place, never skipped.
+//! event that does not parse is an error with its place, never skipped. Each record carries a seal, a running hash over all
+//! until it, and a mark beside the file says how many there must be: whatever happens to the file, what is read is what was
+//! written, or an error.
+//!
+//! Format 1 had neither seals nor marks; a journal of it is read as it is, and sealed where it is first written to again.
+mod error;
+mod mark;
+mod seal;
+
 use crate::{
     clock::Timestamp,
     event::{Record, RunId},
 };
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi, params};
+pub use error::StoreError;
+use error::{corrupt, database, system};
+use mark::{Fault, Mark, Marked};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
+use seal::Seal;
 use std::{
     fs::OpenOptions,
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 /// The format this program writes; it reads this one and all before it.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
+/// The first format whose records are sealed.
+const SEALED: i64 = 2;
 /// The file in a run's folder.
 const FILE: &str = "journal.db";
 /// How long to wait for a reader that holds the file's short locks.
@@ -25,11 +38,12 @@ const BUSY: Duration = Duration::from_secs(5);
 /// What the write-ahead log shrinks to after a checkpoint, in bytes.
 const LOG_BYTES_KEPT: i64 = 4 * 1024 * 1024;
 
-const INSERT: &str = "INSERT INTO record (seq, at, body) VALUES (?1, ?2, ?3)";
-const SELECT: &str = "SELECT seq, at, body FROM record WHERE seq >= ?1 ORDER BY seq";
+const INSERT: &str = "INSERT INTO record (seq, at, body, seal) VALUES (?1, ?2, ?3, ?4)";
+const SELECT: &str = "SELECT seq, at, body, seal FROM record WHERE seq >= ?1 ORDER BY seq";
+const SELECT_UNSEALED: &str = "SELECT seq, at, body, 0 FROM record WHERE seq >= ?1 ORDER BY seq";
 const SCHEMA: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-    CREATE TABLE record (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+    CREATE TABLE record (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, body TEXT NOT NULL, seal INTEGER NOT NULL) STRICT;
 ";
 
 /// Keeps records, in order and without gaps.
@@ -51,123 +65,14 @@ impl Store for Nowhere {
     }
 }
 
-/// Why records could not be kept or read. Every variant names the file.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// There is no journal.
-    #[error("find the journal {}", .path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is one already.
-    #[error("begin the journal {}: a run of this name has one already", .path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file was made, but nothing was ever written into it.
-    #[error("read the journal {}: the run died before its first record", .path.display())]
-    Unbegun {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file has a format that this program does not know.
-    #[error("read the journal {}: written by a newer Spinney: format {found}, this one reads up to {known}", .path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The file's format.
-        found: i64,
-        /// The newest format that this program reads.
-        known: i64,
-    },
-    /// The disk is full.
-    #[error("write the journal {}: the disk is full; the run can be resumed once there is room", .path.display())]
-    Full {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file or its folder cannot be written.
-    #[error("write the journal {}: it is read-only for this user", .path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Somebody else holds the file.
-    #[error("write the journal {}: another process has locked it", .path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Somebody else appended since it was opened.
-    #[error("write the journal {}: another process has written to it", .path.display())]
-    Overtaken {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is not what SQLite wrote.
-    #[error("read the journal {}: the file is damaged: {detail}", .path.display())]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        detail: String,
-    },
-    /// A record is missing, or stands where it does not belong.
-    #[error("keep a whole journal in {}: record {expected} should come next, but {found} does", .path.display())]
-    Gap {
-        /// The file.
-        path: PathBuf,
-        /// The number that should come next.
-        expected: u64,
-        /// The number that came.
-        found: i128,
-    },
-    /// A record's text is not an event that this program knows.
-    #[error("read record {seq} of the journal {}", .path.display())]
-    Unparsable {
-        /// The file.
-        path: PathBuf,
-        /// The record.
-        seq: u64,
-        /// The parser's error, with its place in the record's text.
-        source: serde_json::Error,
-    },
-    /// An event could not be written as text.
-    #[error("write record {seq} of the journal {} as text", .path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// The record.
-        seq: u64,
-        /// The serialiser's error.
-        source: serde_json::Error,
-    },
-    /// Anything else of the system's.
-    #[error("use the journal {}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Anything else of the database's.
-    #[error("use the journal {}", .path.display())]
-    Database {
-        /// The file.
-        path: PathBuf,
-        /// The database's error.
-        source: rusqlite::Error,
-    },
-}
-
 /// A run's journal file, open for its one writer. Whoever opens it holds the run's `Lease`.
 #[derive(Debug)]
 pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
     next: u64,
+    seal: Seal,
+    marked: Marked,
     synced: bool,
 }
 
@@ -179,25 +84,34 @@ impl SqliteStore {
     pub fn create(dir: &Path, run: &RunId) -> Result<SqliteStore, StoreError> {
         let path = dir.join(FILE);
         OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| system(&path, error))?;
+        let marked = Mark::all_synced(0).create(dir).map_err(|error| system(&mark::beside(&path), error))?;
         let named = |error| database(&path, error);
         let mut connection = connect(&path, true).map_err(named)?;
         begin(&mut connection, run).map_err(named)?;
         // The database itself must be on the disk before its log is of use; all that was written until here by one sync.
         OpenOptions::new().write(true).open(&path).and_then(|file| file.sync_all()).map_err(|error| system(&path, error))?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(named)?;
-        Ok(SqliteStore { connection, path, next: 0, synced: true })
+        Ok(SqliteStore { connection, path, next: 0, seal: Seal::of_run(&run.0), marked, synced: true })
     }
 
-    /// Opens a run's journal to go on writing it; gives all its records.
+    /// Opens a run's journal to go on writing it; gives all its records. One of an older format becomes one of this.
     ///
     /// # Errors
     /// Each defect has its own variant; nothing is repaired silently.
     pub fn open(dir: &Path) -> Result<(SqliteStore, Vec<Record>), StoreError> {
         let path = existing(dir)?;
-        let connection = connect(&path, false).map_err(|error| database(&path, error))?;
-        let records = load(&connection, &path, 0)?;
-        let next = records.last().map_or(0, |last| last.seq + 1);
-        Ok((SqliteStore { connection, path, next, synced: true }, records))
+        // Before it is opened for writing, which would throw away what is left of a log that is cut.
+        let Loaded { format, records, seal, mark } = look(&path, 0)?;
+        let next = records.len() as u64;
+        let marked = match mark {
+            Some(mark) => Marked::open(dir, next, &mark),
+            None => Mark::all_synced(next).create(dir),
+        };
+        let marked = marked.map_err(|error| system(&mark::beside(&path), error))?;
+        let named = |error| database(&path, error);
+        let mut connection = connect(&path, false).map_err(named)?;
+        let seal = if format < SEALED { seal_all(&mut connection, seal).map_err(named)? } else { seal };
+        Ok((SqliteStore { connection, path, next, seal, marked, synced: true }, records))
     }
 
     /// Sets whether commits reach the disk; the pragma costs a statement, so it is only given when it changes.
@@ -212,13 +126,15 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     fn append(&mut self, records: &[Record], synced: bool) -> Result<(), StoreError> {
-        let rows = rows(records, self.next, &self.path)?;
+        let rows = rows(records, (self.next, self.seal), &self.path)?;
         if rows.is_empty() && !synced {
             return Ok(());
         }
         self.set_synced(synced).map_err(|error| database(&self.path, error))?;
         insert(&mut self.connection, &rows, self.next).map_err(|error| database(&self.path, error))?;
         self.next += records.len() as u64;
+        self.seal = rows.last().map_or(self.seal, |last| last.seal);
+        self.marked.advance(self.next, synced);
         Ok(())
     }
 }
@@ -245,9 +161,18 @@ pub fn read(dir: &Path) -> Result<Vec<Record>, StoreError> {
 /// # Errors
 /// As `SqliteStore::open`.
 pub fn read_from(dir: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
+    Ok(look(&existing(dir)?, first)?.records)
+}
+
+/// Lets the journal of the run in `dir` go on from the records that are there, where some are lost from its end or nothing
+/// says whether any are. Whoever calls holds the run's `Lease`, and knows that what they told of is done again.
+///
+/// # Errors
+/// Those of reading what is there, and those of writing.
+pub fn settle(dir: &Path) -> Result<(), StoreError> {
     let path = existing(dir)?;
-    let connection = connect_read_only(&path).map_err(|error| database(&path, error))?;
-    load(&connection, &path, first)
+    let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0)?.records;
+    Mark::all_synced(records.len() as u64).create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
 }
 
 /// Returns when the run in `dir` began; `None` where its journal does not say.
@@ -301,28 +226,51 @@ fn insert(connection: &mut Connection, rows: &[Row], next: u64) -> Result<(), ru
     {
         let mut statement = transaction.prepare_cached(INSERT)?;
         for row in rows {
-            statement.execute(params![row.seq, row.at, row.body])?;
+            statement.execute(params![row.seq, row.at, row.body, row.seal.stored()])?;
         }
     }
     transaction.commit()
+}
+
+/// Makes a journal of format 1 one of this format, in one transaction; returns the seal of its last record.
+fn seal_all(connection: &mut Connection, first: Seal) -> Result<Seal, rusqlite::Error> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch("ALTER TABLE record ADD COLUMN seal INTEGER NOT NULL DEFAULT 0")?;
+    let mut seal = first;
+    {
+        let mut select = transaction.prepare(SELECT_UNSEALED)?;
+        let mut update = transaction.prepare("UPDATE record SET seal = ?2 WHERE seq = ?1")?;
+        let mut rows = select.query([i64::MIN])?;
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            seal = seal.over(seq, row.get(1)?, row.get_ref(2)?.as_str()?);
+            update.execute(params![seq, seal.stored()])?;
+        }
+    }
+    transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", params![FORMAT.to_string()])?;
+    transaction.commit()?;
+    Ok(seal)
 }
 
 struct Row {
     seq: i64,
     at: i64,
     body: String,
+    seal: Seal,
 }
 
-fn rows(records: &[Record], next: u64, path: &Path) -> Result<Vec<Row>, StoreError> {
+fn rows(records: &[Record], (next, last): (u64, Seal), path: &Path) -> Result<Vec<Row>, StoreError> {
     check_order(records, next, path)?;
-    let row = |record: &Record| {
+    let mut seal = last;
+    let mut row = |record: &Record| {
         let body = serde_json::to_string(&record.event).map_err(|source| StoreError::Unwritable { path: path.to_owned(), seq: record.seq, source })?;
         // A moment beyond `i64` is 290 million years away: it can only be a clock gone wrong, and is kept as the last one.
         let at = i64::try_from(record.at.0).unwrap_or(i64::MAX);
         let seq = i64::try_from(record.seq).expect("a journal that is counted up from 0 stays below 2^63");
-        Ok(Row { seq, at, body })
+        seal = seal.over(seq, at, &body);
+        Ok(Row { seq, at, body, seal })
     };
-    records.iter().map(row).collect()
+    records.iter().map(&mut row).collect()
 }
 
 fn check_order(records: &[Record], next: u64, path: &Path) -> Result<(), StoreError> {
@@ -332,71 +280,92 @@ fn check_order(records: &[Record], next: u64, path: &Path) -> Result<(), StoreEr
     }
 }
 
-fn load(connection: &Connection, path: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
-    check_format(connection, path)?;
+/// What is in a journal from some record on.
+struct Loaded {
+    format: i64,
+    records: Vec<Record>,
+    /// The seal of the last record, or that before the first; of an older format always the latter.
+    seal: Seal,
+    mark: Option<Mark>,
+}
+
+/// Reads a journal, and sees that it is all there.
+fn look(path: &Path, first: u64) -> Result<Loaded, StoreError> {
+    // First the mark: it must not ask for what is appended in between.
+    let mark = path.parent().map_or(Ok(Err(Fault::Missing)), Mark::read).map_err(|error| system(&mark::beside(path), error))?;
+    let connection = connect_read_only(path).map_err(|error| database(path, error))?;
+    let loaded = load(&connection, path, first)?;
+    if loaded.format < SEALED {
+        return Ok(loaded);
+    }
+    let mark = mark.map_err(|fault| StoreError::Unmarked { path: mark::beside(path), missing: fault == Fault::Missing })?;
+    let (least, found) = (mark.least(), first + loaded.records.len() as u64);
+    if found < least {
+        return Err(StoreError::Lost { path: path.to_owned(), least, found });
+    }
+    Ok(Loaded { mark: Some(mark), ..loaded })
+}
+
+fn load(connection: &Connection, path: &Path, first: u64) -> Result<Loaded, StoreError> {
+    let format = check_format(connection, path)?;
     let named = |error| database(path, error);
-    let mut statement = connection.prepare(SELECT).map_err(named)?;
+    let sealed = format >= SEALED;
+    let mut seal = if sealed && first > 0 { seal_at(connection, first - 1).map_err(named)? } else { Some(seal_of_run(connection, path)?) };
+    let mut statement = connection.prepare(if sealed { SELECT } else { SELECT_UNSEALED }).map_err(named)?;
     let mut rows = statement.query([if first == 0 { i64::MIN } else { i64::try_from(first).unwrap_or(i64::MAX) }]).map_err(named)?;
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(named)? {
         let found: i64 = row.get(0).map_err(named)?;
         let seq = first + records.len() as u64;
+        let gap = |expected| StoreError::Gap { path: path.to_owned(), expected, found: found.into() };
         if u64::try_from(found) != Ok(seq) {
-            return Err(StoreError::Gap { path: path.to_owned(), expected: seq, found: found.into() });
+            return Err(gap(seq));
         }
-        let at = u64::try_from(row.get::<_, i64>(1).map_err(named)?).map_err(|_| corrupt(path, format!("record {seq} was written before 1970")))?;
+        let at: i64 = row.get(1).map_err(named)?;
         let body = row.get_ref(2).map_err(named)?;
         let body = body.as_str().map_err(|error| corrupt(path, format!("record {seq} is not text: {error}")))?;
+        if sealed {
+            let before = seal.ok_or_else(|| gap(first - 1))?;
+            let stored = Seal::from_stored(row.get(3).map_err(named)?);
+            if before.over(found, at, body) != stored {
+                return Err(StoreError::Altered { path: path.to_owned(), seq });
+            }
+            seal = Some(stored);
+        }
+        let at = u64::try_from(at).map_err(|_| corrupt(path, format!("record {seq} was written before 1970")))?;
         let event = serde_json::from_str(body).map_err(|source| StoreError::Unparsable { path: path.to_owned(), seq, source })?;
         records.push(Record { seq, at: Timestamp(at), event });
     }
-    Ok(records)
+    // From beyond the end on there is nothing, and nothing to go on from.
+    let seal = seal.map_or_else(|| seal_of_run(connection, path), Ok)?;
+    Ok(Loaded { format, records, seal, mark: None })
 }
 
-fn check_format(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn seal_at(connection: &Connection, seq: u64) -> Result<Option<Seal>, rusqlite::Error> {
+    let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+    Ok(connection.query_row("SELECT seal FROM record WHERE seq = ?1", [seq], |row| row.get(0)).optional()?.map(Seal::from_stored))
+}
+
+fn seal_of_run(connection: &Connection, path: &Path) -> Result<Seal, StoreError> {
+    let run = meta(connection, "run").map_err(|error| database(path, error))?;
+    run.map(|run| Seal::of_run(&run)).ok_or_else(|| corrupt(path, "it does not say whose it is".to_owned()))
+}
+
+fn meta(connection: &Connection, key: &str) -> Result<Option<String>, rusqlite::Error> {
+    connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
+}
+
+fn check_format(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let named = |error| database(path, error);
     let begun = connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").and_then(|mut found| found.exists([])).map_err(named)?;
     if !begun {
         return Err(StoreError::Unbegun { path: path.to_owned() });
     }
-    let format: Option<String> = connection.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0)).optional().map_err(named)?;
+    let format = meta(connection, "format").map_err(named)?;
     match format.as_deref().map(str::parse::<i64>) {
         Some(Ok(found)) if found > FORMAT => Err(StoreError::Newer { path: path.to_owned(), found, known: FORMAT }),
-        Some(Ok(1..)) => Ok(()),
+        Some(Ok(found @ 1..)) => Ok(found),
         _ => Err(corrupt(path, format!("its format is {}", format.as_deref().unwrap_or("not said")))),
-    }
-}
-
-fn corrupt(path: &Path, detail: String) -> StoreError {
-    StoreError::Corrupt { path: path.to_owned(), detail }
-}
-
-/// Gives an error of the file system its variant.
-fn system(path: &Path, source: io::Error) -> StoreError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::AlreadyExists => StoreError::Exists { path },
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { path },
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreError::ReadOnly { path },
-        _ => StoreError::Io { path, source },
-    }
-}
-
-/// Gives an error of the database its variant.
-fn database(path: &Path, source: rusqlite::Error) -> StoreError {
-    let path = path.to_owned();
-    let rusqlite::Error::SqliteFailure(failure, detail) = &source else {
-        return StoreError::Database { path, source };
-    };
-    match failure.code {
-        ErrorCode::DiskFull => StoreError::Full { path },
-        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => StoreError::ReadOnly { path },
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy { path },
-        ErrorCode::ConstraintViolation => StoreError::Overtaken { path },
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
-            StoreError::Corrupt { path, detail: detail.clone().unwrap_or_else(|| ffi::code_to_str(failure.extended_code).to_owned()) }
-        }
-        _ => StoreError::Database { path, source },
     }
 }
 

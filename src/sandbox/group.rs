@@ -5,6 +5,7 @@
 //! It holds the command's token, by which those are known who left the group, as daemons do. Before the process is there
 //! its token is noted already, so that no moment is left in which a death of this program leaves it unknown.
 use super::SandboxError;
+use crate::clock::boot;
 use rustix::process::{Pid, Signal, getpid, kill_process_group, test_kill_process_group};
 use std::{
     fs,
@@ -304,12 +305,6 @@ impl Stat {
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Stat { dead: matches!(field(3)?, "Z" | "X"), group: field(5)?.parse().ok()?, session: field(6)?.parse().ok()?, start: field(22)?.parse().ok()? })
     }
-}
-
-/// Returns a word for this boot of the machine.
-fn boot() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.chars().filter(char::is_ascii_hexdigit).take(16).collect()
 }
 
 #[cfg(test)]

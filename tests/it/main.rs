@@ -9,6 +9,7 @@ mod ask;
 mod cache;
 mod commands;
 mod config;
+mod damage;
 mod demo;
 mod diagnostics;
 mod driver;

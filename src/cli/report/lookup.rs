@@ -32,7 +32,7 @@ pub(in crate::cli) fn load_run(context: &Context, given: &str) -> Result<FoundRu
     let runs = RunDir::list(&state).map_err(|error| Failed::of(&error))?;
     let run = pick(&runs, given)?;
     let dir = RunDir::open(&state, &run).map_err(|error| Failed::of(&error))?;
-    let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+    let records = journal::read(dir.path())?;
     if records.is_empty() {
         return Err(Failed::new(format!("show the run `{run}`: it died before its first record")));
     }
