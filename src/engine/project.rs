@@ -386,6 +386,7 @@ impl Project {
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let (store, records) = SqliteStore::open(dir.path())?;
         sandbox::reap(&dir.processes())?;
+        self.repo.unlock_refs(run)?;
         let pins = self.pins(&plan);
         let secrets = secrets::of(&plan, &self.settings.environment)?;
         let state = RunState::replay(plan, &records)?;

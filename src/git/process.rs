@@ -17,6 +17,8 @@ pub(super) struct Output {
     pub(super) stderr: Captured,
     /// Its exit code; `None` where a signal ended it.
     pub(super) code: Option<i32>,
+    /// Whether it was run twice, since a signal ended the first: what that one did may be done already.
+    pub(super) repeated: bool,
 }
 
 impl Output {
@@ -81,6 +83,6 @@ impl Git {
             Exit::Signal(_) => None,
             Exit::TimedOut | Exit::Cancelled => return Err(GitError::TimedOut { minutes: DEADLINE.as_secs() / 60 }),
         };
-        Ok(Output { stdout: output.stdout, stderr: output.stderr, code })
+        Ok(Output { stdout: output.stdout, stderr: output.stderr, code, repeated: false })
     }
 }

@@ -6,7 +6,7 @@
 //! which wins over every file. Agents must not be able to write that configuration: that is the sandbox's part.
 //! No `GIT_*` variable of the caller gets through, and no command discovers a repository from its folder: an agent could
 //! have put one there.
-use super::{error::GitError, process::Output, repository::Repository};
+use super::{error::GitError, process::Output, register, repository::Repository};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -101,6 +101,8 @@ pub(super) struct Call<'a> {
     on_files: bool,
     variables: Vec<(&'static str, String)>,
     stdin: Vec<u8>,
+    /// Files that git locks with, which only calls of this run make.
+    locks: Vec<PathBuf>,
 }
 
 impl Repository {
@@ -115,6 +117,7 @@ impl Repository {
             on_files: false,
             variables: Vec::new(),
             stdin: Vec::new(),
+            locks: Vec::new(),
         }
     }
 }
@@ -135,6 +138,12 @@ impl Call<'_> {
     /// Has git use this index, without a worktree.
     pub(super) fn index(mut self, index: &Path) -> Self {
         self.variables.push(("GIT_INDEX_FILE", index.to_string_lossy().into_owned()));
+        self.locking(lock_of(index))
+    }
+
+    /// Says what git locks with, and nobody else does.
+    pub(super) fn locking(mut self, lock: PathBuf) -> Self {
+        self.locks.push(lock);
         self
     }
 
@@ -155,7 +164,8 @@ impl Call<'_> {
         self
     }
 
-    /// Runs git and returns what it said, whatever its exit code.
+    /// Runs git and returns what it said, whatever its exit code. Where somebody ends it, the system for want of memory say, it
+    /// is run once more: every call may be.
     pub(super) fn output(self) -> Result<Output, GitError> {
         if self.on_files && !std::fs::symlink_metadata(&self.cwd).is_ok_and(|found| found.is_dir()) {
             return Err(GitError::NoFiles { path: self.cwd });
@@ -167,7 +177,13 @@ impl Call<'_> {
         args.push(git_dir);
         args.extend(self.args);
         let variables = self.variables.into_iter().map(|(name, value)| (name.to_owned(), value));
-        self.repository.program().with(|environment| environment.extend(variables)).run(args, &self.cwd, self.stdin)
+        let git = self.repository.program().with(|environment| environment.extend(variables));
+        let output = git.run(args.clone(), &self.cwd, self.stdin.clone())?;
+        if output.code.is_some() {
+            return Ok(output);
+        }
+        self.locks.iter().try_for_each(|lock| register::clear(lock))?;
+        Ok(Output { repeated: true, ..git.run(args, &self.cwd, self.stdin)? })
     }
 
     /// Runs git and returns its standard output; any exit code but 0 is an error.
@@ -190,6 +206,13 @@ impl Call<'_> {
         let text = String::from_utf8(self.bytes()?).map_err(|_| GitError::Garbled { command, reason: "it is not UTF-8" })?;
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
+}
+
+/// Returns the file that git locks another with.
+pub(super) fn lock_of(file: &Path) -> PathBuf {
+    let mut lock = file.as_os_str().to_owned();
+    lock.push(".lock");
+    lock.into()
 }
 
 /// Makes the error of a call that failed.

@@ -1,6 +1,7 @@
 //! Refs: moved by compare-and-swap only, many in one transaction, and only those that are ours.
-use super::{error::GitError, program, repository::Repository};
+use super::{error::GitError, program, register, repository::Repository};
 use crate::event::{CommitId, RunId};
+use std::path::PathBuf;
 
 /// Where a ref must stand for a move to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +83,9 @@ impl Repository {
         if moves.iter().any(|entry| entry.name.starts_with(BRANCHES)) {
             self.sync()?;
         }
-        let output = self.git(["update-ref", "--no-deref", "-z", "--stdin"]).stdin(commands).output()?;
-        if output.is_success() {
+        let call = self.git(["update-ref", "--no-deref", "-z", "--stdin"]).stdin(commands);
+        let output = moves.iter().fold(call, |call, entry| call.locking(self.lock_of_ref(&entry.name))).output()?;
+        if output.is_success() || (output.repeated && self.stand(moves)?) {
             return Ok(());
         }
         let said = program::complaint(&output);
@@ -93,6 +95,34 @@ impl Repository {
         } else {
             Err(program::failed("update-ref".to_owned(), &output))
         }
+    }
+
+    /// Returns whether these moves are made.
+    fn stand(&self, moves: &[RefMove]) -> Result<bool, GitError> {
+        moves.iter().try_fold(true, |all, entry| Ok(all && self.ref_at(&entry.name)? == entry.to))
+    }
+
+    fn lock_of_ref(&self, name: &str) -> PathBuf {
+        program::lock_of(&self.common_dir().join(name))
+    }
+
+    /// Removes the locks that git left on a run's refs where it was killed with whoever started it. Whoever calls owns the run.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn unlock_refs(&self, run: &RunId) -> Result<(), GitError> {
+        let mut folders = vec![self.common_dir().join(format!("{OURS}{run}"))];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "lock") {
+                    register::clear(&path)?;
+                }
+            }
+        }
+        register::clear(&self.lock_of_ref(&branch_of(run)))
     }
 
     /// Has the system write to the disk what was stored so far: a branch must not outlive its objects when the power fails.

@@ -8,6 +8,7 @@ use super::{
     error::GitError,
     lock::Lock,
     private,
+    program::lock_of,
     refs::{Expected, ref_of},
     register,
     repository::Repository,
@@ -222,6 +223,8 @@ impl Workspaces {
         let present = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
         match self.note(slug) {
             Some(note) if note.ready && note.base == *base && present => {
+                // A git that was killed with this program's last life has left it.
+                register::clear(&lock_of(&state.join("index")))?;
                 let admin = self.attached(slug, &note.admin, base)?;
                 let only = note.only.as_deref().map(Scope::compile).transpose().ok().flatten();
                 self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true, only: note.only })?;

@@ -25,6 +25,7 @@ mod hostile;
 mod invariants;
 mod isolation;
 mod items;
+mod kill;
 mod limits;
 mod llm;
 mod people;

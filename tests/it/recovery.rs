@@ -3,6 +3,7 @@
 mod illegal;
 mod life;
 
+pub(crate) use life::without_hashes;
 use life::{ASKED, CHOICE, DURABLE, Death, Story, Tale};
 
 /// Lives of three records, the first of them of fewer, so that some life ends at every record. Three, since a hook's word

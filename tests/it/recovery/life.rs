@@ -281,7 +281,7 @@ fn plainly(outcome: &Outcome, plain: &dyn Fn(&str) -> String) -> Value {
 }
 
 /// Writes `#` for every run of eight or more hexadecimal digits: commits differ from run to run by the run's name.
-fn without_hashes(text: &str) -> String {
+pub(crate) fn without_hashes(text: &str) -> String {
     let mut plain = String::new();
     let mut digits = String::new();
     for c in text.chars().chain(std::iter::once('\n')) {
