@@ -346,6 +346,8 @@ impl Log {
             head: None,
             pins: std::collections::BTreeMap::new(),
             script: None,
+            steps: std::collections::BTreeMap::new(),
+            origin: None,
         }));
         log
     }

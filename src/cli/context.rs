@@ -100,6 +100,10 @@ impl From<SetupError> for Failed {
                 Failed::usage(error.to_string()).hint("git cannot keep `spinney/RUN` beside it; rename it: `git branch -m spinney NEW-NAME`")
             }
             SetupError::NoSecrets(_) => Failed::usage(error.to_string()).hint("a workflow's `secrets` are read from environment variables of the same names"),
+            SetupError::Reset(reset) => match reset.hint() {
+                Some(hint) => Failed::usage(error.to_string()).hint(hint),
+                None => Failed::usage(error.to_string()),
+            },
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
             SetupError::Recording(_)
             | SetupError::RunDir(_)

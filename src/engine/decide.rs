@@ -262,6 +262,8 @@ mod tests {
             head: None,
             pins: std::collections::BTreeMap::new(),
             script: None,
+            steps: std::collections::BTreeMap::new(),
+            origin: None,
         };
         let events = std::iter::once(Event::RunStarted(began)).chain(told);
         let records: Vec<Record> = (0..).zip(events).map(|(seq, event)| Record { seq, at: Timestamp(0), event }).collect();

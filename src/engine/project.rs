@@ -4,19 +4,21 @@
 //! so that `cli` only turns words into these calls.
 use super::{
     Asker, Configuration, Services, Untrusted,
+    definition::{self, Resolved},
     inbox::Inbox,
+    origin::{ResetError, changed_steps, restore},
     secrets,
     steps::{Artefacts, CacheStore},
     token::Tokens,
 };
 use crate::{
-    clock::Clock,
-    event::{BlobId, Event, Record, RunId, RunStarted},
-    git::{GitError, Isolation, Repository, Workspaces},
+    clock::{Clock, Timestamp},
+    event::{BlobId, Definitions, Event, Origin, Record, RunId, RunStarted},
+    git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
     library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
-    llm::{Endpoints, Head, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
+    llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
     secrets::{SecretError, Secrets},
@@ -126,6 +128,9 @@ pub enum SetupError {
     /// The run is over.
     #[error("resume `{0}`: it is over")]
     Over(RunId),
+    /// Nothing can follow from a run as it was wished.
+    #[error(transparent)]
+    Reset(#[from] ResetError),
 }
 
 /// A repository and everything a workflow may name in it.
@@ -240,6 +245,17 @@ pub struct Prepared {
     pub warnings: Vec<String>,
 }
 
+/// How a run begins.
+pub(super) struct Beginning {
+    /// Its inputs, checked and with defaults.
+    pub(super) inputs: Map<String, Value>,
+    /// Where it starts.
+    pub(super) head: Head,
+    /// The run that it follows from, and what holds of it.
+    pub(super) origin: Option<Origin>,
+    pub(super) held: Vec<(Timestamp, Event)>,
+}
+
 impl Project {
     /// Opens the repository around a folder and finds what is there.
     ///
@@ -349,8 +365,14 @@ impl Project {
     /// Where its folder, journal or worktrees cannot be made, or the inputs do not fit.
     pub fn start(&self, plan: Arc<Plan>, given: &Map<String, Value>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let inputs = plan.check_inputs(given).map_err(SetupError::Inputs)?;
-        let secrets = secrets::of(&plan, &self.settings.environment)?;
         let head = self.repo.head()?;
+        self.begin(plan, Beginning { inputs, head, origin: None, held: Vec::new() }, models, options)
+    }
+
+    /// Begins the journal of a run, with what holds of another one where it follows from one.
+    pub(super) fn begin(&self, plan: Arc<Plan>, beginning: Beginning, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
+        let Beginning { inputs, head, origin, held } = beginning;
+        let secrets = secrets::of(&plan, &self.settings.environment)?;
         if self.repo.ref_at("refs/heads/spinney")?.is_some() {
             return Err(SetupError::BranchTaken);
         }
@@ -360,6 +382,11 @@ impl Project {
         let store = SqliteStore::create(dir.path(), &run)?;
         let blobs = Blobs::new(dir.path()).without(&secrets);
         let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
+        if let Some(origin) = &origin {
+            let theirs = Blobs::new(RunDir::open(&state, &origin.run)?.path());
+            held.iter().flat_map(|(_, event)| event.blobs()).try_for_each(|id| blobs.take_over(id, &theirs))?;
+        }
+        let pins = self.pins(&plan);
         let started = RunStarted {
             run: run.clone(),
             workflow: plan.name.clone(),
@@ -367,12 +394,15 @@ impl Project {
             inputs,
             base: head.commit,
             head: head.branch,
-            pins: self.pins(&plan).into_iter().chain(secrets::pins(&secrets)).collect(),
+            steps: self.definitions(&plan, &pins),
+            pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
             script,
+            origin,
         };
         let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
-        let begun = journal.append(vec![Event::RunStarted(started)])?;
+        let begun = journal.take_over(Event::RunStarted(started), held)?;
         let services = self.services(&run, (&dir, secrets), models, options)?;
+        restore(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
     }
@@ -397,13 +427,15 @@ impl Project {
         let (then, pinned): (BTreeMap<_, _>, BTreeMap<_, _>) = started.pins.clone().into_iter().partition(|(name, _)| !secrets::is_pin(name));
         let warnings = secrets::changed(&pinned, &secrets);
         let changed = changed(&then, &pins);
+        let steps = changed_steps(&records, started, self.definitions(state.plan(), &pins));
         if !options.accept_changes && !changed.is_empty() {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
         let services = self.services(run, (&dir, secrets), models, options)?;
         services.artefacts.recall(&records);
+        restore(&services, &state, &records)?;
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
-        let begun = journal.append(vec![Event::RunResumed { pid: std::process::id() }])?;
+        let begun = journal.append(vec![Event::RunResumed { pid: std::process::id(), steps }])?;
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
     }
 
@@ -424,6 +456,11 @@ impl Project {
         pins.extend(self.configuration.hash().map(|hash| ("configuration:config.yaml".to_owned(), hash)));
         pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
         pins
+    }
+
+    /// Returns what each step of a plan is, given the hashes of what it resolved.
+    pub(super) fn definitions(&self, plan: &Plan, pins: &BTreeMap<String, String>) -> Definitions {
+        definition::definitions(plan, Resolved { pins, always: &self.hooks.always() })
     }
 
     fn pinned<'n>(&self, kind: Kind, names: impl IntoIterator<Item = &'n str>) -> Vec<(String, String)> {
@@ -491,7 +528,7 @@ fn model(models: &Models, recording: Option<Arc<Recording>>, place: RunPlace, se
         replay.begin(place.clone(), secrets);
     }
     let Some(recording) = recording else { return Ok(models.model.clone()) };
-    recording.begin(&Head::new(place, models.default.clone(), models.overrides.clone()))?;
+    recording.begin(&RecordingHead::new(place, models.default.clone(), models.overrides.clone()))?;
     Ok(Arc::new(Recorder::new(models.model.clone(), recording, secrets.clone())))
 }
 
@@ -553,6 +590,6 @@ fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> 
     }
 }
 
-fn changed(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
+pub(super) fn changed(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     then.keys().chain(now.keys().filter(|key| !then.contains_key(*key))).filter(|key| then.get(*key) != now.get(*key)).cloned().collect()
 }

@@ -106,6 +106,8 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         head: None,
         pins: BTreeMap::new(),
         script: None,
+        steps: BTreeMap::new(),
+        origin: None,
     };
     let stage = Arc::new(Stage { clock: Clock::fake(Timestamp(0)), stub, scene: Mutex::default() });
     let mut journal = Journal::new(Nowhere, RunState::new(plan), stage.clock.clone());

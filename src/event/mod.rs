@@ -5,6 +5,7 @@
 //! (`{"step_started": {…}}`), since blocks inside keep their raw bytes, which tagged enums would lose.
 mod choice;
 mod id;
+mod origin;
 mod outcome;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, Frame, NodeId, NodeName, RunId, StepId};
+pub use origin::{Definitions, Origin, Wish};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -40,6 +42,9 @@ pub enum Event {
     RunResumed {
         /// Its process id.
         pid: u32,
+        /// What the steps are from now on, where that has changed and the change was accepted.
+        #[serde(default, skip_serializing_if = "Definitions::is_empty")]
+        steps: Definitions,
     },
     /// A step's `if` was evaluated.
     ConditionEvaluated {
@@ -393,6 +398,12 @@ pub struct RunStarted {
     /// The script that stands for the models, where one does; then nothing of this run was said by a real one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobId>,
+    /// What each step is; empty where that was not written down.
+    #[serde(default, skip_serializing_if = "Definitions::is_empty")]
+    pub steps: Definitions,
+    /// The run that this one follows from, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// One item of a `for_each`.

@@ -184,6 +184,11 @@ impl Workspaces {
         self.isolation
     }
 
+    /// Returns the run whose worktrees they are.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
     /// Returns the repository.
     pub fn repository(&self) -> &Repository {
         &self.repository

@@ -253,7 +253,9 @@ mod tests {
             let dir = RunDir::create(&state, &run).unwrap();
             let mut store = SqliteStore::create(dir.path(), &run).unwrap();
             if let Some(at) = began {
-                store.append(&[Record { seq: 0, at: Timestamp(at), event: Event::RunResumed { pid: 1 } }], false).unwrap();
+                store
+                    .append(&[Record { seq: 0, at: Timestamp(at), event: Event::RunResumed { pid: 1, steps: std::collections::BTreeMap::new() } }], false)
+                    .unwrap();
             }
         }
         fs::create_dir(state.join("runs/.not a run")).unwrap();

@@ -1,7 +1,7 @@
 //! The one writer: checks an event, folds it, stores it; and what workers hold to reach it.
 use super::{IllegalEvent, RunState, Store, StoreError};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Timestamp},
     event::{Event, Record},
     secrets::Secrets,
 };
@@ -54,6 +54,22 @@ impl<S: Store> Journal<S> {
             records.push(record);
         }
         self.store.append(&records, synced)?;
+        Ok(records)
+    }
+
+    /// Begins the log of a run that follows from another one: its first event, then what holds of the other, with the times
+    /// at which that was recorded. One transaction.
+    ///
+    /// # Errors
+    /// As `append`.
+    pub fn take_over(&mut self, first: Event, held: Vec<(Timestamp, Event)>) -> Result<Vec<Record>, JournalError> {
+        let mut records = Vec::with_capacity(held.len() + 1);
+        for (at, event) in std::iter::once((self.clock.now(), first)).chain(held) {
+            let record = Record { seq: self.state.next_seq(), at, event: self.secrets.clean(event) };
+            self.state.apply(&record)?;
+            records.push(record);
+        }
+        self.store.append(&records, true)?;
         Ok(records)
     }
 

@@ -15,6 +15,10 @@ pub struct Reads {
     pub names: BTreeSet<String>,
     /// The steps whose results are read.
     pub steps: BTreeSet<StepId>,
+    /// The inputs that are read by their name.
+    pub inputs: BTreeSet<String>,
+    /// Whether the inputs are read as a whole.
+    pub all_inputs: bool,
 }
 
 impl Reads {
@@ -49,6 +53,11 @@ impl Reads {
             let Some(name) = path.next() else { continue };
             if name == "steps" {
                 self.steps.extend(path.next().map(StepId));
+            } else if name == "inputs" {
+                match path.next() {
+                    Some(input) => drop(self.inputs.insert(input)),
+                    None => self.all_inputs = true,
+                }
             }
             self.names.insert(name);
         }

@@ -29,8 +29,20 @@ fn numbered(records: &[Record]) {
             assert_eq!(at + 1, records.len(), "something happened after the end");
         }
     }
-    for pair in records.windows(2) {
+    // What holds of an earlier run was recorded before this one began.
+    let held = held(records);
+    for pair in records.windows(2).filter(|pair| pair[0].seq != 0 || held == 0) {
         assert!(pair[0].at <= pair[1].at, "time went back at record {}", pair[1].seq);
+    }
+    let began = records.first().map(|record| record.at);
+    assert!(records.iter().filter(|record| record.seq > held).all(|record| Some(record.at) >= began), "something happened before the beginning");
+}
+
+/// Returns how many records hold of an earlier run: they follow the first.
+pub(crate) fn held(records: &[Record]) -> u64 {
+    match records.first().map(|record| &record.event) {
+        Some(Event::RunStarted(started)) => started.origin.as_ref().map_or(0, |origin| origin.held),
+        _ => 0,
     }
 }
 

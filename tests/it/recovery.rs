@@ -1,7 +1,7 @@
 //! A run that dies after any of its records ends as one that was left alone: the same outcome, the same files, each effect
 //! once, nothing left behind.
 mod illegal;
-mod life;
+pub(crate) mod life;
 
 pub(crate) use life::without_hashes;
 use life::{ASKED, CHOICE, DURABLE, Death, Story, Tale};

@@ -85,6 +85,8 @@ fn one_end_is_answered_by_what_it_touches() {
         head: None,
         pins: BTreeMap::new(),
         script: None,
+        steps: BTreeMap::new(),
+        origin: None,
     };
     tell(&mut state, Event::RunStarted(started));
     let mut live = Live::default();

@@ -31,7 +31,7 @@ use serde_json::Value;
 pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
-pub(super) use session::{Opening, Sessions, brief};
+pub(super) use session::{Opening, Sessions, brief, may_delegate};
 use std::{
     collections::BTreeMap,
     ops::Deref,

@@ -152,7 +152,7 @@ pub(super) fn lend_submit(brief: &Brief, equipment: &mut Equipment, session: &mu
     }
 }
 
-pub(super) fn may_delegate(agent: &AgentSpec) -> bool {
+pub(crate) fn may_delegate(agent: &AgentSpec) -> bool {
     agent.max_depth > 0 && agent.tools.iter().any(|tool| tool == NAME)
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use spinney::{
     cli::Context,
     clock::Clock,
-    engine::{self, Asker, Ended, EngineError, Models, Project, RunOptions, SetupError},
+    engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId},
     journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
     llm::{Script, Silent},
@@ -46,7 +46,7 @@ const HOOK: &str = r#"{ "hooks": { "PreToolUse": [ { "matcher": "Write", "hooks"
 
 /// How a process dies at a record.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Death {
+pub(crate) enum Death {
     /// The record was acknowledged, and what follows it happened; the one after it never reached the disk.
     BeforeTheNext,
     /// The record reached the disk, but nobody was told, so nothing that follows it happened.
@@ -175,7 +175,7 @@ fn assert_refused_as_over(tale: &Tale, bench: &Bench, run: &RunId) {
     assert!(matches!(&refused, Err(SetupError::Over(over)) if over == run), "{refused:?}");
 }
 
-fn options() -> RunOptions {
+pub(crate) fn options() -> RunOptions {
     RunOptions {
         asker: Arc::new(Nobody),
         sink: Arc::new(Silent),
@@ -202,7 +202,11 @@ fn live((tale, bench): (&Tale, &Bench), run: Option<&RunId>, (records, death): (
         None => project.start(plan, &Map::new(), &models, options),
         Some(run) => project.resume(run, plan, &models, options),
     };
-    let prepared = prepared.unwrap_or_else(|error| panic!("{error}"));
+    carry(prepared.unwrap_or_else(|error| panic!("{error}")), (records, death))
+}
+
+/// Carries a run out until it has made so many records more.
+pub(crate) fn carry(prepared: Prepared, (records, death): (usize, Death)) -> (RunId, Result<Ended, EngineError>) {
     let (store, state, clock) = prepared.journal.into_parts();
     let journal = Journal::new(Mortal { store, left: records, death }, state, clock);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -303,7 +307,7 @@ fn slugs(worktrees: &Path, run: &RunId) -> Vec<String> {
 }
 
 /// Nobody holds the run, no process of it runs, no lock file lies about.
-fn nothing_is_left(bench: &Bench, run: &RunId) {
+pub(crate) fn nothing_is_left(bench: &Bench, run: &RunId) {
     let dir = RunDir::open(&RunDir::state(&bench.repo()), run).unwrap();
     assert!(Lease::owner(dir.path()).unwrap().is_none(), "the lease is held");
     assert_eq!(fs::read_dir(dir.processes()).unwrap().count(), 0, "a process is noted");

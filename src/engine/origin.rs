@@ -1,0 +1,310 @@
+//! Runs that follow from an earlier one: what was wished, what would hold, and the beginning of the new run.
+//!
+//! The earlier run stays as it was. The new one has a journal of its own, which begins with what holds of the other's, and
+//! is carried out from there like any run that is taken up: there is no second recovery. What the records name besides is
+//! made again from them: blobs, the refs that keep commits, the files of artefacts.
+use super::{
+    Models, Prepared, Project, RunOptions, SetupError,
+    project::{self, Beginning},
+    reset::{self, Anew, Held, Reason},
+    steps::{self, Services},
+};
+use crate::{
+    event::{CommitId, Definitions, Event, MergeProgress, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
+    git::{Expected, Head, RefMove, ref_of},
+    journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent},
+    plan::{ORCHESTRATOR, Plan, Work},
+    source::nearest,
+};
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    sync::Arc,
+};
+
+/// What is wished of a run that has been.
+#[derive(Debug, Clone)]
+pub struct Again {
+    /// What is to be done again, where something is named: what did not work out, or everything from a step on.
+    pub from: Whence,
+    /// Inputs that have another value now.
+    pub inputs: Map<String, Value>,
+}
+
+/// From where a run is done again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whence {
+    /// What has changed, and what never ended.
+    Changes,
+    /// What did not work out.
+    Failures,
+    /// A step, or an item as `step/key`.
+    Named(String),
+}
+
+/// Why nothing can follow from a run as it was wished. Fits after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum ResetError {
+    /// No step of that name.
+    #[error("begin again from `{name}`: the workflow has no such step")]
+    UnknownStep {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        hint: String,
+    },
+    /// The step stands inside of another one.
+    #[error("begin again from `{name}`: it stands inside of `{outer}`, which is done again as a whole")]
+    Inside {
+        /// What was asked for.
+        name: String,
+        /// The step around it.
+        outer: StepId,
+    },
+    /// It is done in every run, at its end.
+    #[error("begin again from `{name}`: it belongs to the end of a run, which every run does anew")]
+    Ending {
+        /// What was asked for.
+        name: String,
+    },
+    /// No item of that key.
+    #[error("begin again from `{name}`: the step `{step}` had no such item")]
+    UnknownItem {
+        /// What was asked for.
+        name: String,
+        /// The step.
+        step: StepId,
+        /// What there was.
+        hint: String,
+    },
+    /// Everything holds.
+    #[error("do `{run}` again: it succeeded, and nothing in it has changed since")]
+    Nothing {
+        /// The run.
+        run: RunId,
+    },
+}
+
+impl ResetError {
+    /// Returns what to do, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ResetError::UnknownStep { hint, .. } | ResetError::UnknownItem { hint, .. } => Some(hint.clone()),
+            ResetError::Inside { outer, .. } => Some(format!("name `{outer}`")),
+            ResetError::Ending { .. } => Some("`spinney rerun RUN` alone does again what has changed, and the end".to_owned()),
+            ResetError::Nothing { run } => Some(format!("`spinney rerun {run} --from STEP` does a step again, and what follows from it")),
+        }
+    }
+}
+
+/// What would hold of a run, and what would be done again; nothing has begun.
+pub struct Reset {
+    run: RunId,
+    started: RunStarted,
+    inputs: Map<String, Value>,
+    wish: Wish,
+    held: Held,
+    over: Option<Outcome>,
+}
+
+impl Reset {
+    /// Returns the steps and items that are done again, each with why.
+    pub fn again(&self) -> &BTreeMap<NodeId, Reason> {
+        &self.held.again
+    }
+
+    /// Returns the steps of which everything holds, in the order of the graph.
+    pub fn holds(&self) -> &[StepId] {
+        &self.held.holds
+    }
+
+    /// Returns the run that the new one would follow from.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// Returns the inputs of the new run.
+    pub fn inputs(&self) -> &Map<String, Value> {
+        &self.inputs
+    }
+
+    /// Returns what the work that holds has used: it counts as used in the new run.
+    pub fn spent(&self) -> Spent {
+        let mut talk = journal::Conversation::default();
+        let replies = self.held.events.iter().filter(|(_, event)| matches!(event, Event::ModelReplied { .. }));
+        replies.for_each(|(_, event)| talk.apply(event));
+        *talk.spent()
+    }
+}
+
+impl Project {
+    /// Says what would hold of a run and what would be done again, changing nothing. Works while the run is carried out.
+    ///
+    /// # Errors
+    /// Where there is no such run, the wish names what cannot be begun from, or the inputs do not fit.
+    pub fn reset(&self, run: &RunId, plan: &Plan, again: &Again) -> Result<Reset, SetupError> {
+        let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
+        let records = journal::read(dir.path())?;
+        let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else { return Err(SetupError::Empty(run.clone())) };
+        let known = started.inputs.iter().filter(|(name, _)| plan.inputs.iter().any(|(input, _)| input == *name));
+        let given = known.chain(&again.inputs).map(|(name, value)| (name.clone(), value.clone())).collect();
+        let inputs = plan.check_inputs(&given).map_err(SetupError::Inputs)?;
+        let wish = wish(plan, &records, &again.from)?;
+        let pins = self.pins(plan);
+        let steps = self.definitions(plan, &pins);
+        let files = started.pins.iter().filter(|(name, _)| !super::secrets::is_pin(name)).map(|(name, hash)| (name.clone(), hash.clone())).collect();
+        // A run that did not write down what its steps were has told of all files that made them.
+        let before = if started.steps.is_empty() && project::changed(&files, &pins).is_empty() { &steps } else { &started.steps };
+        let held = reset::holds(&records, Anew { plan, steps: &steps, before, inputs: &inputs, wish: &wish });
+        let over = records.last().and_then(|record| if let Event::RunFinished { outcome } = &record.event { Some(outcome.clone()) } else { None });
+        Ok(Reset { run: run.clone(), started: started.clone(), inputs, wish, held, over })
+    }
+
+    /// Begins a run that follows from another one.
+    ///
+    /// # Errors
+    /// Where a living process has the other run, everything in it holds, or the new one cannot be made.
+    pub fn begin_again(&self, reset: Reset, plan: Arc<Plan>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
+        let Reset { run, started, inputs, wish, held, over } = reset;
+        if over.is_none() {
+            let dir = RunDir::open(&RunDir::state(self.checkout()), &run)?;
+            Lease::owner(dir.path())?.map_or(Ok(()), Err)?;
+        }
+        if held.again.is_empty() && matches!(over, Some(Outcome::Succeeded(_))) {
+            return Err(ResetError::Nothing { run }.into());
+        }
+        let origin = Origin { run, wish, held: held.events.len() as u64 };
+        let head = Head { commit: started.base, branch: started.head };
+        self.begin(plan, Beginning { inputs, head, origin: Some(origin), held: held.events }, models, options)
+    }
+}
+
+/// Finds what a wish names.
+fn wish(plan: &Plan, records: &[Record], from: &Whence) -> Result<Wish, ResetError> {
+    let name = match from {
+        Whence::Changes => return Ok(Wish::Changed),
+        Whence::Failures => return Ok(Wish::Failed),
+        Whence::Named(name) => name,
+    };
+    let (step, key) = name.split_once('/').map_or((name.as_str(), None), |(step, key)| (step, Some(key)));
+    let id = StepId::from(step);
+    if plan.step(&id).is_none() {
+        return Err(no_step(plan, name, step));
+    }
+    let Some(key) = key else { return Ok(Wish::From(NodeId::step(&id))) };
+    let node = NodeId::step(&id);
+    let added = records.iter().filter_map(|record| if let Event::ItemsAdded { step, items, .. } = &record.event { Some((step, items)) } else { None });
+    let keys: Vec<&str> = added.filter(|(step, _)| **step == node).flat_map(|(_, items)| items).map(|item| item.key.as_str()).collect();
+    if keys.contains(&key) {
+        return Ok(Wish::From(node.with_item(key)));
+    }
+    let hint = match nearest(key, keys.iter().copied()) {
+        Some(near) => format!("did you mean `{step}/{near}`?"),
+        None if keys.is_empty() => format!("it had no items at all; name `{step}`"),
+        None => format!("there were {}", keys.iter().take(20).copied().collect::<Vec<_>>().join(", ")),
+    };
+    Err(ResetError::UnknownItem { name: name.clone(), step: id, hint })
+}
+
+fn no_step(plan: &Plan, name: &str, step: &str) -> ResetError {
+    // `loop#2.step` names its outermost step first.
+    let first = step.split(['#', '@']).next().unwrap_or(step);
+    let has = |plan: &Plan| plan.all().iter().any(|plan| plan.step(&StepId::from(step)).is_some());
+    if [ON_FAILURE, FINALLY].contains(&first) || plan.on_failure.iter().chain(&plan.finally).any(|ending| has(ending)) {
+        return ResetError::Ending { name: name.to_owned() };
+    }
+    let around = plan.steps().find(|outer| outer.id.0 == first || outer.inner().is_some_and(|inner| has(inner)));
+    if let Some(outer) = around {
+        return ResetError::Inside { name: name.to_owned(), outer: outer.id.clone() };
+    }
+    let steps: Vec<&str> = plan.order().iter().map(|id| id.0.as_str()).collect();
+    let hint = match nearest(step, steps.iter().copied()) {
+        _ if step == ORCHESTRATOR => "the orchestrator begins anew where something that it watches over is done again".to_owned(),
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", steps.iter().take(20).copied().collect::<Vec<_>>().join(", ")),
+    };
+    ResetError::UnknownStep { name: name.to_owned(), hint }
+}
+
+/// Returns what the steps are from now on, where the records know and it is something else than before.
+pub(super) fn changed_steps(records: &[Record], started: &RunStarted, now: Definitions) -> Definitions {
+    let resumed =
+        |record: &Record| if let Event::RunResumed { steps, .. } = &record.event { Some(steps.clone()).filter(|steps| !steps.is_empty()) } else { None };
+    let last = records.iter().rev().find_map(resumed).unwrap_or_else(|| started.steps.clone());
+    if last.is_empty() || last == now { Definitions::new() } else { now }
+}
+
+/// Makes again what the records name that hold of another run: the refs by which commits are kept, and the files of artefacts.
+/// What is there already stays as it is, so that a process may die at any point of it.
+pub(super) fn restore(services: &Services, state: &RunState, records: &[Record]) -> Result<(), SetupError> {
+    let Some(origin) = state.started().and_then(|started| started.origin.as_ref()) else { return Ok(()) };
+    let held = usize::try_from(origin.held).unwrap_or(usize::MAX);
+    let held = records.get(1..).unwrap_or_default().iter().take(held);
+    let mut refs = Refs { run: services.workspaces.run(), state, attempts: BTreeMap::new(), kept: BTreeMap::new() };
+    let mut files: BTreeMap<&str, &crate::event::BlobId> = BTreeMap::new();
+    for record in held {
+        refs.note(&record.event);
+        if let Event::ArtefactKept { name, content, .. } = &record.event {
+            files.insert(name, content);
+        }
+    }
+    let there: BTreeSet<String> = services.repo.refs(&format!("refs/spinney/{}", services.workspaces.run()))?.into_iter().map(|(name, _)| name).collect();
+    let missing = refs.kept.into_iter().filter(|(name, _)| !there.contains(name));
+    let moves: Vec<RefMove> = missing.map(|(name, commit)| RefMove { name, to: Some(commit), expected: Expected::Absent }).collect();
+    if !moves.is_empty() {
+        services.repo.move_refs(&moves)?;
+    }
+    services.artefacts.recall(records);
+    let folder = &services.artefacts.folder;
+    for (name, content) in files.into_iter().filter(|(name, _)| !folder.join(name).exists()) {
+        let content = services.blobs.get(content)?;
+        let write = || {
+            std::fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(&content)?;
+            file.persist(folder.join(name)).map(drop).map_err(|error| error.error)
+        };
+        write().map_err(|source| SetupError::File { path: folder.join(name).display().to_string(), source })?;
+    }
+    Ok(())
+}
+
+/// The refs that keep the commits of records, as those who made the records have named them.
+struct Refs<'a> {
+    run: &'a RunId,
+    state: &'a RunState,
+    attempts: BTreeMap<NodeId, u32>,
+    kept: BTreeMap<String, CommitId>,
+}
+
+impl Refs<'_> {
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::StepStarted { node, attempt } => drop(self.attempts.insert(node.clone(), *attempt)),
+            Event::WorkCaptured { node, commit, .. } => {
+                let attempt = self.attempts.get(&node.owner()).copied().unwrap_or(1);
+                // A sub-agent's work is that of one attempt.
+                let slug = if node.helper.is_some() { steps::slug(node, attempt) } else { node.slug() };
+                self.keep(&slug, "result", commit);
+            }
+            Event::MergeAdvanced { node, progress: MergeProgress::Joined { commit, .. } } => self.keep(&node.slug(), "joined", commit),
+            Event::MergeAdvanced { progress: MergeProgress::Ejected { from, .. }, .. } => {
+                if let Some(commit) = self.state.outcome(from).and_then(Outcome::success).and_then(|success| success.commit.clone()) {
+                    self.keep(&from.slug(), "ejected", &commit);
+                }
+            }
+            Event::StepFinished { node, outcome: Outcome::Succeeded(success) } => {
+                let joins = self.state.step(node).is_some_and(|step| matches!(step.work, Work::Merge(_) | Work::Select(_)));
+                if let (true, Some(commit)) = (joins, &success.commit) {
+                    self.keep(&node.slug(), "result", commit);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, slug: &str, name: &str, commit: &CommitId) {
+        self.kept.insert(ref_of(self.run, slug, name), commit.clone());
+    }
+}
