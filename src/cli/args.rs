@@ -26,9 +26,15 @@ pub(super) enum Command {
     Run(Run),
     /// Go on with a run that was interrupted, killed or parked
     Resume(Resume),
+    /// Do again what failed in a run, and what follows from it, in a new run that keeps the rest
+    Retry(Retry),
+    /// Do again what has changed since a run, or everything from a step on, in a new run that keeps the rest
+    Rerun(Rerun),
+    /// Begin a new run that keeps what does not depend on a step or on inputs that have another value now
+    Fork(Fork),
     /// Check workflow files without running them
     Validate(Validate),
-    /// Show what a run would do and the most that it could cost, without beginning it
+    /// Show what a run would do and the most that it could cost, or what would be done again of one that has been
     Plan(Plan),
     /// Show the configuration that holds here, and where each value came from
     Config(Config),
@@ -98,6 +104,46 @@ pub(super) struct Resume {
     /// Go on although the workflow, a prompt, a skill or a hook has changed since
     #[arg(long)]
     pub(super) accept_changes: bool,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: spinney retry feature-k3m9x2\n`spinney plan RUN --retry` shows beforehand what would be done again. The run itself stays as it was."
+)]
+pub(super) struct Retry {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples: spinney rerun feature-k3m9x2 --from build/parser\n          spinney rerun feature-k3m9x2   # what has changed in the files since\n`spinney plan RUN --from STEP` shows beforehand what would be done again. The run itself stays as it was."
+)]
+pub(super) struct Rerun {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// The step, or the item as step/key, from which on everything is done again
+    #[arg(long, value_name = "STEP[/ITEM]")]
+    pub(super) from: Option<String>,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: spinney fork feature-k3m9x2@build --input goal=\"Add a --yaml flag\"\n`spinney plan RUN --from STEP --input NAME=VALUE` shows beforehand what would be done again. The run itself stays as it was."
+)]
+pub(super) struct Fork {
+    /// The run, or as much of its name as no other begins with, and the step from which on everything is done again
+    #[arg(value_name = "RUN[@STEP]")]
+    pub(super) run: String,
+    /// An input that has another value now; again for each
+    #[arg(short, long = "input", value_name = "NAME=VALUE")]
+    pub(super) inputs: Vec<String>,
     #[command(flatten)]
     pub(super) how: How,
 }
@@ -245,9 +291,12 @@ pub(super) enum Format {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example: spinney plan feature --input goal=\"Add a --json flag\" --stub stub.yaml")]
+#[command(
+    after_help = "Examples: spinney plan feature --input goal=\"Add a --json flag\" --stub stub.yaml\n          spinney plan feature-k3m9x2 --from build   # what `rerun` would keep"
+)]
 pub(super) struct Plan {
-    /// A workflow by name, or a path ending in .yaml
+    /// A workflow by name, or a path ending in .yaml; or a run that has been, to see what would be done again
+    #[arg(value_name = "WORKFLOW|RUN")]
     pub(super) workflow: String,
     /// An input of the workflow; again for each
     #[arg(short, long = "input", value_name = "NAME=VALUE")]
@@ -258,6 +307,12 @@ pub(super) struct Plan {
     /// Simulate the whole run: each step gives what this file says, or something of the right shape (see docs/plan.md)
     #[arg(long, value_name = "FILE")]
     pub(super) stub: Option<PathBuf>,
+    /// Of a run: as if everything were done again from this step, or item as step/key, on
+    #[arg(long, value_name = "STEP[/ITEM]", conflicts_with_all = ["stub", "full", "retry"])]
+    pub(super) from: Option<String>,
+    /// Of a run: as if what did not work out were done again
+    #[arg(long, conflicts_with_all = ["stub", "full"])]
+    pub(super) retry: bool,
     /// Write the steps of loops and called workflows out wherever they run, not only once
     #[arg(long, conflicts_with = "stub")]
     pub(super) full: bool,

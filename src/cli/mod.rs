@@ -2,6 +2,7 @@
 //!
 //! The environment is read here and nowhere else. What a command finds out is the library's business; what it says goes
 //! through [`Context`], so that a test reads it as a person would.
+mod again;
 mod answer;
 mod args;
 mod config;
@@ -51,6 +52,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Init(args) => init::run(&args, &mut context),
         Command::Run(args) => run::run(&args, &mut context),
         Command::Resume(args) => run::resume(&args, &mut context),
+        Command::Retry(args) => again::retry(&args, &mut context),
+        Command::Rerun(args) => again::rerun(&args, &mut context),
+        Command::Fork(args) => again::fork(&args, &mut context),
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
         Command::Config(args) => config::run(&args, &mut context),

@@ -4,13 +4,15 @@
 mod simulated;
 
 use super::{
+    again,
     args::{How, Plan as Args},
     context::{Context, Failed},
-    report::{json_text, line, put, wrapped},
+    report::{json_text, line, pick, put, repository, wrapped},
     run::{compile, inputs, models, open},
     screen::{Tone, listed, paint, plural, short, thousands},
 };
 use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
+use crate::{event::RunId, journal::RunDir};
 use serde_json::Value;
 use std::{collections::HashMap, fmt::Write as _, io, time::Duration};
 
@@ -20,6 +22,9 @@ const WIDTH: usize = 80;
 const LABEL: usize = 11;
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
+    if let Some(run) = of_run(args, context)? {
+        return again::plan(args, &run, context);
+    }
     let project = open(context)?;
     let models = models(&How { models: args.models.clone(), ..How::default() }, &project, context)?;
     let plan = compile(&project, &args.workflow, &models, context)?;
@@ -39,6 +44,14 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
         if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color, args.full, &preview.bodies).preview(&preview) };
     put(context, &text)?;
     Ok(0)
+}
+
+/// Returns the run that is meant, where it is one and no workflow.
+fn of_run(args: &Args, context: &Context) -> Result<Option<RunId>, Failed> {
+    let checkout = repository(context)?.main_checkout().to_owned();
+    let runs = RunDir::list(&RunDir::state(&checkout)).map_err(|error| Failed::of(&error))?;
+    let is_run = args.from.is_some() || args.retry || runs.iter().any(|run| run.0 == args.workflow);
+    if is_run { pick(&runs, &args.workflow).map(Some) } else { Ok(None) }
 }
 
 /// A page being written.

@@ -73,7 +73,7 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
 }
 
 /// Opens the file that the run is recorded to, where there is to be one.
-fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Result<Option<Arc<Recording>>, Failed> {
+pub(super) fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Result<Option<Arc<Recording>>, Failed> {
     let Some(path) = &how.record else { return Ok(None) };
     match Recording::open(&context.settings.directory.join(path), run) {
         Ok(recording) => Ok(Some(Arc::new(recording))),
@@ -83,7 +83,7 @@ fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Result<Option
 }
 
 /// Says where a recording is not whole.
-fn say_recorded(recording: Option<&Recording>, code: Option<&u8>, context: &mut Context) {
+pub(super) fn say_recorded(recording: Option<&Recording>, code: Option<&u8>, context: &mut Context) {
     let Some(recording) = recording else { return };
     if let Some(error) = recording.error() {
         context.note(&format!("warning: the recording breaks off: {error}\nhint: the run was carried out all the same; do not replay what is there"));
@@ -96,7 +96,7 @@ fn say_recorded(recording: Option<&Recording>, code: Option<&u8>, context: &mut 
 }
 
 /// Returns the models of a run that has begun, and its workflow by the name that it is found by.
-fn began(project: &Project, dir: &RunDir, records: &[Record], how: &How, context: &Context) -> Result<(Models, String), Failed> {
+pub(super) fn began(project: &Project, dir: &RunDir, records: &[Record], how: &How, context: &Context) -> Result<(Models, String), Failed> {
     let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else {
         return Err(Failed::new("resume the run: its journal is empty"));
     };
@@ -213,7 +213,7 @@ fn replayed(name: &str, text: String, how: &How) -> Result<Models, Failed> {
 }
 
 /// Says before anything begins that nobody could answer some agent.
-fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed> {
+pub(super) fn check_models(plan: &Plan, how: &How, project: &Project) -> Result<(), Failed> {
     if how.script.is_some() || how.replay.is_some() {
         return Ok(());
     }
@@ -339,9 +339,11 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     let (out, err) = (&mut context.out, &mut context.err);
     let mut screen = Screen::new(context.color);
     journal.state().questions().for_each(|(node, question)| screen.recall(node, question));
+    // What holds of an earlier run is not told as if it happened now.
+    let held = journal.state().started().and_then(|started| started.origin.as_ref()).map_or(0, |origin| origin.held);
     let signal = Cell::new(terminal::Signal::None);
     let mut observe = |record: &Record| {
-        let line = if json { json_text(record).ok() } else { screen.line(record) };
+        let line = if json { json_text(record).ok() } else { Some(record).filter(|record| record.seq > held).and_then(|record| screen.line(record)) };
         // A reader that went away (`| head`), or a full disk, does not end the run.
         if let (None, Some(line)) = (&lost, line) {
             lost = writeln!(out, "{line}").and_then(|()| out.flush()).err();

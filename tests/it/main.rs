@@ -1,6 +1,7 @@
 //! One integration binary: everything through the front door, with a scripted model and real git.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests fail by panicking, start processes and read the environment")]
 mod access;
+mod again;
 mod approve;
 mod architecture;
 mod artefacts;

@@ -25,6 +25,8 @@ pub(in crate::cli) fn started() -> Event {
         head: Some("refs/heads/main".to_owned()),
         pins: BTreeMap::new(),
         script: None,
+        steps: BTreeMap::new(),
+        origin: None,
     })
 }
 
