@@ -2,7 +2,7 @@
 use super::{Services, Task, command::Around, rendered};
 use crate::{
     agent::{Coming, Trouble, blocking},
-    event::{Brief, CommitId, Event, Failure, FailureKind, Item, NodeId},
+    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId},
     git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
     merge,
     plan::{PlannedStep, Work},
@@ -287,7 +287,7 @@ pub(super) async fn capture(task: &Task, worktree: &Arc<Worktree>, place: &Workp
 /// The same work gives the same commit: dated by the beginning of the attempt.
 pub(super) fn meta(task: &Task, author: Author<'_>) -> CommitMeta {
     let asked = || author.brief.and_then(|brief| asked(&brief.message.text()));
-    let title = task.state.item.as_ref().and_then(Item::title).map(str::to_owned).or_else(asked).unwrap_or_else(|| format!("Work of {}", task.node));
+    let title = task.state.item.as_ref().and_then(|item| item.title()).map(str::to_owned).or_else(asked).unwrap_or_else(|| format!("Work of {}", task.node));
     let step = task.plan.step(&task.node.step);
     let agent = step.and_then(|step| if let Work::Agent { agent, .. } = &step.work { Some(agent) } else { None });
     CommitMeta::of_work(&task.run.run, &task.node, &title, task.state.began.unwrap_or_default()).by(
