@@ -142,13 +142,23 @@ impl Repository {
     /// Returns the difference of two commits as a patch, for people.
     pub fn diff(&self, a: &CommitId, b: &CommitId, colour: bool) -> Result<String, GitError> {
         let colour = if colour { "--color=always" } else { "--color=never" };
-        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-M", colour, "--end-of-options"]);
+        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none", "--submodule=short", "-M", colour, "--end-of-options"]);
         call.arg(&a.0).arg(&b.0).shown()
     }
 
     /// Returns the files that differ between two commits, with counts of lines, for people.
     pub fn diffstat(&self, a: &CommitId, b: &CommitId) -> Result<String, GitError> {
-        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-M", "--color=never", "--stat=100", "--end-of-options"]);
+        let call = self.git([
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=none",
+            "--submodule=short",
+            "-M",
+            "--color=never",
+            "--stat=100",
+            "--end-of-options",
+        ]);
         call.arg(&a.0).arg(&b.0).shown()
     }
 

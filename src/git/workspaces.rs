@@ -7,6 +7,7 @@
 use super::{
     error::GitError,
     lock::Lock,
+    objects::Mode,
     private,
     program::lock_of,
     refs::{Expected, ref_of},
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 /// Where the worktrees of a run are.
@@ -39,8 +40,16 @@ pub struct Workspaces {
     /// What git folders of worktrees' own call commits, once it was looked up.
     names: Arc<OnceLock<String>>,
 }
+    /// The submodules of commits, once they were looked up.
+    submodules: Arc<Mutex<BTreeMap<CommitId, Submodules>>>,
 
 /// How a worktree is kept apart from the user's repository.
+/// The paths of submodules.
+type Submodules = Arc<[Vec<u8>]>;
+
+/// Commits whose submodules are remembered.
+const REMEMBERED: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
     /// A linked git worktree: git in it shares branches, stash, configuration and hooks with the user's repository, so an
@@ -158,6 +167,7 @@ impl Workspaces {
     }
 
     /// Makes worktrees with this isolation from now on; those that are there keep theirs.
+            submodules: Arc::default(),
     #[must_use]
     pub fn isolated(self, isolation: Isolation) -> Workspaces {
         Workspaces { isolation, ..self }
@@ -365,11 +375,27 @@ impl Workspaces {
         let not = |reason: String| GitError::NotCaptured { slug: worktree.slug.clone(), reason };
         let snapshot = self.snapshot(worktree, commit)?;
         if let Some(nested) = snapshot.nested.first() {
-            return Err(not(format!("`{}` is a repository of its own, which no commit holds", super::path::quote(nested))));
+            return Err(not(format!("`{}` is a repository of its own or a submodule's folder, whose files no commit holds", super::path::quote(nested))));
         }
         if let Some(held) = snapshot.held.first() {
             return Err(not(format!("`{}` holds a secret, and is in no commit", held.shown)));
         }
+    /// Returns the submodules of a commit, whether or not `.gitmodules` names them.
+    pub(super) fn submodules(&self, commit: &CommitId) -> Result<Submodules, GitError> {
+        let remembered = || self.submodules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = remembered().get(commit) {
+            return Ok(found.clone());
+        }
+        let entries = self.repository.entries(&self.repository.tree_of(commit)?)?;
+        let found: Submodules = entries.into_iter().filter(|(_, entry)| entry.mode == Mode::Gitlink).map(|(path, _)| path).collect();
+        let mut all = remembered();
+        if all.len() >= REMEMBERED {
+            all.clear();
+        }
+        all.insert(commit.clone(), found.clone());
+        Ok(found)
+    }
+
         let changes = self.repository.changes(&self.repository.tree_of(commit)?, &snapshot.tree)?;
         if let Some(change) = changes.first() {
             return Err(not(format!("{} of its paths are not as in {commit}, among them `{}`", changes.len(), change.path)));
