@@ -86,7 +86,7 @@ fn make_repository(dir: &Path, context: &Context) -> Result<(), Failed> {
             output_cap: 64 * 1024,
             confine: Confinement::None,
         };
-        let output = sandbox.run_blocking(&request).map_err(|error| Failed::of(&error).hint("Spinney needs git 2.40 or newer on the PATH"))?;
+        let output = sandbox.run_blocking(&request).map_err(|error| Failed::of(&error).hint("Spinney needs git 2.41 or newer on the PATH"))?;
         if !output.exit.is_success() {
             return Err(Failed::new(format!("make the demo's repository: git {} said: {}", args.join(" "), output.stderr.text().trim())));
         }
