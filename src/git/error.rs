@@ -118,6 +118,16 @@ pub enum GitError {
         /// Where.
         paths: Vec<String>,
     },
+    /// Files of the checkout were moved, their branch was not, and neither could be undone.
+    #[error("move the branch to {to}: {reason}; the files of the checkout are already those of {to}")]
+    HalfLanded {
+        /// Where the branch stands.
+        from: CommitId,
+        /// Where the files stand.
+        to: CommitId,
+        /// Why the branch did not move.
+        reason: String,
+    },
     /// Git refused or failed.
     #[error("run `git {command}`: {reason}")]
     Failed {
