@@ -468,6 +468,11 @@ impl Project {
         found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
     }
 
+    /// Returns what commands get of the user's environment.
+    pub(super) fn command_environment(&self, secrets: &Secrets) -> BTreeMap<String, String> {
+        secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
+    }
+
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
@@ -498,7 +503,7 @@ impl Project {
             cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
-            env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),
+            env: self.command_environment(&secrets),
             secrets,
             journal: dir.path().join("journal.db"),
             project: self.checkout().to_owned(),
