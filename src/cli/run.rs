@@ -13,6 +13,7 @@ use crate::{
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
     llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
+    library::{FILE_BYTES, read_text},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
 };
@@ -140,12 +141,12 @@ pub(super) fn open(context: &mut Context) -> Result<Project, Failed> {
 pub(super) fn models(how: &How, project: &Project, context: &Context) -> Result<Models, Failed> {
     if let Some(path) = &how.script {
         let path = context.settings.directory.join(path);
-        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
+        let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
         return scripted(&format!("`{}`", path.display()), text);
     }
     if let Some(path) = &how.replay {
         let path = context.settings.directory.join(path);
-        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
+        let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
         return replayed(&format!("`{}`", path.display()), text, how);
     }
     let endpoints = project.endpoints();

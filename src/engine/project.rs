@@ -17,7 +17,7 @@ use crate::{
     git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
-    library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
+    library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
     llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
@@ -312,7 +312,7 @@ impl Project {
     pub fn workflow_source(&self, name: &str) -> Result<(Source, bool), SetupError> {
         if name.ends_with(".yaml") || name.ends_with(".yml") {
             let path = self.settings.directory.join(name);
-            let text = fs::read_to_string(&path).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
+            let text = read_text(&path, FILE_BYTES).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
             let trusted = self.trust.is_trusted(BlobId::of(text.as_bytes()).0.as_str());
             return Ok((Source { name: name.to_owned(), text }, trusted));
         }

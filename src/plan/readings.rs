@@ -301,10 +301,8 @@ impl<'a> Reader<'a> {
             ["env", ..] if sight.steps => {}
             ["steps", id, rest @ ..] if sight.steps => self.step_reading(id, rest, reading.optional, &Reads { spot, sight }),
             ["steps"] if sight.steps => {
-                if sight.step.is_some() {
-                    let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read: not all of them have ended here".to_owned());
-                    self.found.report(error.help("name the step: `steps.ID.output`"));
-                }
+                let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read".to_owned());
+                self.found.report(error.help("name the step: `steps.ID.output`"));
             }
             ["loop", rest @ ..] if self.in_loop(sight) => {
                 if let Some(name) = rest.first().filter(|name| !LOOP.contains(name)) {
@@ -554,7 +552,7 @@ impl<'a> Reader<'a> {
             };
             let label = if own { "this step" } else { "this loop" };
             let in_file = wait.source == *self.found.source;
-            let error = if in_file && !backward { Diagnostic { fix: Some(reader.need(&wait.source, target)), ..error } } else { error };
+            let error = if in_file && !backward { Diagnostic { fix: reader.need(&wait.source, target), ..error } } else { error };
             self.found.report(if in_file { error.also(reader.id.span, label) } else { error });
         }
     }
