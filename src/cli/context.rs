@@ -105,11 +105,13 @@ impl From<SetupError> for Failed {
                 None => Failed::usage(error.to_string()),
             },
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
+            SetupError::Illegal(_) => Failed::of(&error).hint(
+                "the workflow has other steps than the run was begun with, which `--accept-changes` cannot take: put their names back, or start a new run",
+            ),
             SetupError::Recording(_)
             | SetupError::RunDir(_)
             | SetupError::Lease(_)
             | SetupError::Journal(_)
-            | SetupError::Illegal(_)
             | SetupError::Blob(_)
             | SetupError::Sandbox(_)
             | SetupError::Trust(_)
