@@ -133,7 +133,7 @@ impl Context {
         let environment: BTreeMap<String, String> =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR");
+        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR") && environment.get("TERM").is_none_or(|term| term != "dumb");
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
         Context { settings: Context::settings(environment, directory), color, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
     }

@@ -14,6 +14,7 @@ mod graph;
 mod init;
 mod land;
 mod list;
+mod outlet;
 mod plan;
 mod report;
 mod run;
