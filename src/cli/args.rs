@@ -38,6 +38,8 @@ pub(super) enum Command {
     Plan(Plan),
     /// Show the configuration that holds here, and where each value came from
     Config(Config),
+    /// Check machine, configuration, keys and models, without spending anything
+    Doctor(Doctor),
     /// Say what a code of a finding means, with an example put right
     Explain(Explain),
     /// Draw a workflow's graph
@@ -323,6 +325,13 @@ pub(super) struct Plan {
 
 #[derive(Debug, Args)]
 pub(super) struct Config {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

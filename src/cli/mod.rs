@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod demo;
 mod diff;
+mod doctor;
 mod explain;
 mod graph;
 mod init;
@@ -59,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
         Command::Config(args) => config::run(&args, &mut context),
+        Command::Doctor(args) => doctor::run(&args, &mut context),
         Command::Explain(args) => explain::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),

@@ -12,6 +12,7 @@ mod crew;
 mod decide;
 mod definition;
 mod digest;
+pub mod doctor;
 mod fan;
 mod frames;
 mod inbox;

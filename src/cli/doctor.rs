@@ -1,0 +1,75 @@
+//! `spinney doctor`: whether runs can work here, found out without spending anything.
+use super::{
+    args,
+    context::{Context, Failed},
+    report::{json_text, line, put},
+    screen::{Tone, paint},
+};
+use crate::{
+    clock::Clock,
+    engine::{
+        Models, Project,
+        doctor::{self, Check, Verdict},
+    },
+    http::Client,
+    llm::{HttpModel, Limiter},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, fmt::Write as _, io, sync::Arc};
+
+pub(super) fn run(args: &args::Doctor, context: &mut Context) -> Result<u8, Failed> {
+    let opened = Project::open(context.settings.clone());
+    let mut checks = doctor::machine(&context.settings, opened.as_ref().ok());
+    checks.extend(doctor::configuration(opened.as_ref()));
+    if let Ok(project) = &opened {
+        checks.extend(providers(project)?);
+    }
+    let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Fine);
+    let text =
+        if args.json { json_text(&json!({"verdict": worst, "checks": checks})).map_err(io::Error::from)? + "\n" } else { page(&checks, worst, context.color) };
+    put(context, &text)?;
+    Ok(u8::from(worst == Verdict::Broken))
+}
+
+fn providers(project: &Project) -> Result<Vec<Check>, Failed> {
+    let endpoints = project.endpoints();
+    let client = Client::new().map_err(|error| Failed::of(&error))?;
+    let clock = Clock::system();
+    let model = HttpModel::new(client.clone(), endpoints.clone(), Limiter::new(clock.clone(), 1), clock);
+    let default = project.configuration.default_model(&project.settings.environment).map(|(model, _)| model);
+    let models = Models::endpoints(Arc::new(model), &endpoints, default, BTreeMap::new());
+    let named = doctor::named(project, &models);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(doctor::providers(&client, &endpoints, &named)))
+}
+
+fn page(checks: &[Check], worst: Verdict, color: bool) -> String {
+    let mut text = String::new();
+    let mut area = "";
+    let width = checks.iter().map(|check| line(&check.name, 60).chars().count()).max().unwrap_or(0);
+    for check in checks {
+        if check.area != area {
+            let before = if area.is_empty() { "" } else { "\n" };
+            let _ = writeln!(text, "{before}{}", paint(color, Tone::Name, check.area));
+            area = check.area;
+        }
+        let (word, tone) = match check.verdict {
+            Verdict::Fine => ("fine  ", Tone::Good),
+            Verdict::Warn => ("warn  ", Tone::Warn),
+            Verdict::Broken => ("broken", Tone::Bad),
+        };
+        let name = line(&check.name, 60);
+        let _ = writeln!(text, "  {}  {name:<width$}  {}", paint(color, tone, word), line(&check.detail, 400));
+        if let Some(hint) = &check.hint {
+            let _ = writeln!(text, "          {:<width$}  hint: {}", "", line(hint, 400));
+        }
+    }
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let end = match worst {
+        Verdict::Fine => "Everything is fine.".to_owned(),
+        Verdict::Warn => format!("Runs are possible; {} to look at.", count(Verdict::Warn)),
+        Verdict::Broken => format!("{} broken, {} to look at.", count(Verdict::Broken), count(Verdict::Warn)),
+    };
+    let _ = writeln!(text, "\n{end}");
+    text
+}
