@@ -1,8 +1,6 @@
 //! The person at the terminal: answers, and signals.
 use super::{
-    answer,
     args::OnAsk,
-    outlet::Outlet,
     report::{block, line, plain},
 };
 use crate::{
@@ -13,7 +11,11 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures_util::{FutureExt, future::BoxFuture};
-use std::{cell::Cell, io};
+use std::{
+    cell::Cell,
+    io::{self, Write},
+    time::Duration,
+};
 use tokio::{signal::unix::SignalKind, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 
@@ -21,22 +23,16 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Terminal {
     on_ask: OnAsk,
     present: bool,
-    outlet: Outlet,
     /// The line that somebody is about to type: one at a time, and it outlives a question that another answers first.
-    line: Mutex<Option<BoxFuture<'static, Option<Typed>>>>,
+    line: Mutex<Option<Typed>>,
 }
 
-/// A line that was typed.
-struct Typed {
-    text: String,
-    /// How many questions were shown by then.
-    shown: u64,
-}
+type Typed = BoxFuture<'static, Option<String>>;
 
 impl Terminal {
-    /// `present` says whether somebody is at the terminal, who reads what comes out of the outlet.
-    pub(super) fn new(on_ask: OnAsk, present: bool, outlet: Outlet) -> Terminal {
-        Terminal { on_ask, present, outlet, line: Mutex::new(None) }
+    /// `present` says whether somebody is at the terminal.
+    pub(super) fn new(on_ask: OnAsk, present: bool) -> Terminal {
+        Terminal { on_ask, present, line: Mutex::new(None) }
     }
 }
 
@@ -52,35 +48,31 @@ impl Asker for Terminal {
             OnAsk::Allow | OnAsk::Deny | OnAsk::Park => {}
         }
         let mut line = self.line.lock().await;
-        let mut prompt = prompt(node, question);
-        loop {
-            let number = self.outlet.question(prompt).await?;
-            let said = loop {
-                let typed = line.get_or_insert_with(|| read_line(self.outlet.clone()).boxed()).await;
-                *line = None;
-                let typed = typed?;
-                // What was typed before this question stood there is not its answer.
-                if typed.shown >= number {
-                    break typed.text;
-                }
-            };
-            // Who only presses the key for the end of a line means what stands in capitals.
-            let said = if said.trim().is_empty() && !question.form.open { "no" } else { &said };
-            match answer::says(&question.form, said, None) {
-                Ok((allowed, note)) => return Some(Answered { allowed, by: "the terminal".to_owned(), note }),
-                Err(wants) => prompt = format!("{wants}: "),
-            }
+        // What was typed before this question stood there is not its answer.
+        if let Some(early) = line.as_mut().and_then(FutureExt::now_or_never) {
+            *line = None;
+            early?;
         }
+        let prompt = prompt(node, question);
+        let _ = io::stderr().write_all(prompt.as_bytes());
+        let said = line.get_or_insert_with(|| read_line().boxed()).await;
+        *line = None;
+        let said = said?;
+        let said = said.trim();
+        if question.form.open {
+            let fits = !said.is_empty() && (question.form.choices.is_empty() || question.form.choices.iter().any(|choice| choice == said));
+            return fits.then(|| Answered { allowed: true, by: "the terminal".to_owned(), note: Some(said.to_owned()) });
+        }
+        by_option("the terminal", matches!(said, "y" | "Y" | "yes"))
     }
 }
 
-async fn read_line(outlet: Outlet) -> Option<Typed> {
-    let read = tasks::blocking(move || {
-        let mut text = String::new();
-        let bytes = io::stdin().read_line(&mut text).ok()?;
-        (bytes > 0).then(|| Typed { text, shown: outlet.shown() })
+async fn read_line() -> Option<String> {
+    let read = tasks::blocking(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
     });
-    read.await.ok()?
+    read.await.ok()?.ok()?
 }
 
 fn prompt(node: &NodeId, question: &Question) -> String {
@@ -101,8 +93,10 @@ pub(super) enum Signal {
     None,
     /// An interrupt from the keyboard.
     Interrupt,
-    /// The request to terminate, or the terminal's end.
+    /// The request to terminate.
     Terminate,
+    /// The terminal's end.
+    HangUp,
 }
 
 impl Signal {
@@ -111,27 +105,23 @@ impl Signal {
         match self {
             Signal::None | Signal::Interrupt => 130,
             Signal::Terminate => 143,
+            Signal::HangUp => 129,
         }
     }
 }
 
-/// Waits for a signal that asks the process to end.
-pub(super) async fn signalled() {
-    match Signals::listen() {
-        Ok(mut signals) => {
-            signals.next().await;
-        }
-        Err(_) => std::future::pending().await,
-    }
-}
+/// How long what is under way has to end after a first signal. Commands end well within it; git does not hear of it, and
+/// whatever is ended after that is found by the next process as if this one had died.
+const STOP: Duration = Duration::from_secs(5);
 
-/// Asks the run to stop at the first signal, which `first` is set to, and returns at the second.
-pub(super) async fn second_signal(cancel: &CancellationToken, first: &Cell<Signal>, outlet: &Outlet) {
+/// Asks the run to stop at the first signal, which `first` is set to, and returns at the second, or where it does not stop.
+pub(super) async fn second_signal(cancel: &CancellationToken, first: &Cell<Signal>, err: &mut Box<dyn Write + Send>) {
     let Ok(mut signals) = Signals::listen() else { return std::future::pending().await };
     first.set(signals.next().await);
     cancel.cancel();
-    outlet.note("\nstopping after what is under way; once more ends it now");
-    signals.next().await;
+    // Where standard error is gone, stopping goes on all the same.
+    let _ = err.write_all(b"\nstopping after what is under way; once more ends it now\n");
+    let _late = tokio::time::timeout(STOP, signals.next()).await;
 }
 
 struct Signals {
@@ -150,7 +140,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::Interrupt,
             _ = self.terminate.recv() => Signal::Terminate,
-            _ = self.hangup.recv() => Signal::Terminate,
+            _ = self.hangup.recv() => Signal::HangUp,
         }
     }
 }

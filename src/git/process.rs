@@ -1,7 +1,16 @@
 //! Starts the git program, through `sandbox`: with a deadline, in a process group of its own, dead when the call returns.
 use super::error::GitError;
 use crate::sandbox::{Captured, Confinement, Exit, Options, Program, Request, Sandbox};
-use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 /// How long one call may take: checking out a large repository through a slow filter is the longest there is.
 const DEADLINE: Duration = Duration::from_mins(20);
@@ -44,19 +53,21 @@ impl Output {
 pub(super) struct Git {
     sandbox: Sandbox,
     environment: BTreeMap<String, String>,
+    /// Set where nothing is to be started any more.
+    closed: Arc<AtomicBool>,
 }
 
 impl Git {
     /// Uses the git program that this environment's `PATH` gives.
     pub(super) fn new(environment: BTreeMap<String, String>) -> Result<Git, GitError> {
         let options = Options { registry: None, path: environment.get("PATH").map(Into::into), ..Options::default() };
-        Ok(Git { sandbox: Sandbox::new(options)?, environment })
+        Ok(Git { sandbox: Sandbox::new(options)?, environment, closed: Arc::default() })
     }
 
     /// Uses the same program, its processes noted in a registry.
     pub(super) fn registered(&self, registry: &Path) -> Result<Git, GitError> {
         let options = Options { registry: Some(registry.to_owned()), path: self.environment.get("PATH").map(Into::into), ..Options::default() };
-        Ok(Git { sandbox: Sandbox::new(options)?, environment: self.environment.clone() })
+        Ok(Git { sandbox: Sandbox::new(options)?, environment: self.environment.clone(), closed: Arc::default() })
     }
 
     /// Uses the same program with a changed environment.
@@ -64,6 +75,11 @@ impl Git {
         let mut changed = self.clone();
         change(&mut changed.environment);
         changed
+    }
+
+    /// Starts nothing from now on, whoever has a copy.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     /// Runs it to its end, on the calling thread.
@@ -77,6 +93,9 @@ impl Git {
             output_cap: SHOWN,
             confine: Confinement::None,
         };
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(GitError::Closed);
+        }
         let output = self.sandbox.run_blocking(&request)?;
         let code = match output.exit {
             Exit::Code(code) => Some(code),

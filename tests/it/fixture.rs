@@ -191,6 +191,25 @@ impl Bench {
     }
 }
 
+/// Returns whether this machine lets a test make a namespace; says so where it does not, which is no pass where
+/// `SPINNEY_TEST_ALL` is set.
+#[track_caller]
+pub(crate) fn possible(what: &str, namespace: &[&str]) -> bool {
+    let made = Command::new("unshare").args(namespace).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !made {
+        not_tested(what, "`unshare` may make no namespace here");
+    }
+    made
+}
+
+/// Says that something cannot be tested here, and fails where all must be.
+#[track_caller]
+pub(crate) fn not_tested(what: &str, why: &str) {
+    // By the process's own standard error: what a test prints is shown only where it fails.
+    let _ = writeln!(io::stderr(), "not tested: {what}: {why}");
+    assert!(std::env::var_os("SPINNEY_TEST_ALL").is_none(), "not tested: {what}: {why}");
+}
+
 /// Runs git somewhere and returns what it printed.
 pub(crate) fn git(dir: &Path, environment: &BTreeMap<String, String>, arguments: &[&str]) -> String {
     let output = Command::new("git").args(arguments).current_dir(dir).env_clear().envs(environment).output().unwrap();

@@ -1,15 +1,23 @@
 //! The real program and whoever ends it: an interrupt, two, the request to terminate, a kill; a second process; a question
 //! that nobody answers.
 use crate::{
-    fixture::{Bench, outcome, results},
+    fixture::{Bench, outcome, possible, results},
     invariants,
+    server::{Answer, Delivery, Hosted, Said},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use spinney::event::Event;
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
+    net::TcpListener,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 const WORKFLOW: &str = r#"
@@ -109,47 +117,202 @@ fn what_a_killed_process_left_running_is_ended_by_the_next() {
     goes_on(&bench);
 }
 
-/// A run that has said more than a pipe holds, which nobody has read, and that waits in its last step.
-fn loud() -> (Bench, Child) {
-    let steps: Vec<String> = (0..8).map(|number| format!("  loud{number}: {{ run: \"yes | head -c 60000\" }}\n")).collect();
-    let last = "  last: { needs: [loud0, loud1, loud2, loud3, loud4, loud5, loud6, loud7], run: 'echo up > \"$HOME/up\"; read line < \"$HOME/go\"' }\n";
-    let bench = Bench::new().workflow("loud", &format!("version: 1\nname: loud\nsteps:\n{}{last}", steps.concat()));
-    for pipe in ["up", "go"] {
-        assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
+/// Where the program is when it is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A command of an agent runs, which does not hear the request to end.
+    Command,
+    /// A hook runs.
+    Hook,
+    /// Git runs, and in it a filter of the user's.
+    Git,
+    /// A check of a step runs.
+    Check,
+    /// The command of a step runs.
+    Step,
+}
+
+/// Starts a run that says by a pipe that it has come to a place and then stays there, until there is a file `quick`.
+fn stays(place: Place) -> (Bench, Child) {
+    let bench = Bench::new();
+    let home = bench.path("home").display().to_string();
+    // Its own child is of the group too.
+    let wait = format!("if [ ! -e {home}/quick ]; then\ntrap '' TERM\necho up > {home}/up\nsleep 300 & sleep 300\nfi\n");
+    let at = |here: Place, text: &str| if here == place { text.to_owned() } else { String::new() };
+    let hook = r#"{ "hooks": { "PreToolUse": [ { "matcher": "Write", "hooks": [{ "type": "command", "command": "sh $HOME/wait.sh", "timeout": 600 }] } ] } }"#;
+    let workflow = format!(
+        "version: 1\nname: stays\nagents: {{ coder: {{ system: You code., access: write, hooks: [{}] }} }}\nsteps:\n  \
+         first: {{ run: \"{}\" }}\n  \
+         work: {{ needs: [first], agent: coder, prompt: Work., verify: {{ run: [\"true; {}\"], attempts: 1 }} }}\n\
+         outputs: {{ said: \"{{{{ steps.work.output }}}}\" }}\n",
+        at(Place::Hook, "slow"),
+        at(Place::Step, "sh $HOME/wait.sh") + &if place == Place::Step { String::new() } else { "true".to_owned() },
+        at(Place::Check, "sh $HOME/wait.sh"),
+    );
+    let bash = at(Place::Command, ", { tool: Bash, input: { command: sh wait.sh } }");
+    let script =
+        format!("conversations: [{{ turns: [{{ calls: [{{ tool: Write, input: {{ file_path: new.txt, content: new }} }}{bash}] }}, {{ say: done }}] }}]");
+    fs::write(bench.path("home/wait.sh"), &wait).unwrap();
+    let bench = bench.file("wait.sh", &wait).file("slow.dat", "x").file(".gitattributes", &at(Place::Git, "*.dat filter=slow\n")).commit("slow");
+    if place == Place::Git {
+        bench.git(&["config", "filter.slow.smudge", &format!("sh {home}/wait.sh; cat")]);
     }
-    let program = bench.program(&["run", "loud", "--json"]);
-    assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n", "the run came to its last step");
+    let bench = bench.workflow("stays", &workflow).file(".spinney/hooks/slow.json", hook);
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let up = bench.path("home/up");
+    assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
+    let script = bench.script(&script);
+    let program = bench.program(&["run", "stays", "--script", &script]);
+    let (bench, mut program) = (bench, program);
+    came(&up, &mut program);
     (bench, program)
 }
 
-#[test]
-fn a_reader_that_reads_late_holds_up_no_run_and_gets_everything() {
-    let (bench, mut program) = loud();
-    fs::write(bench.path("home/go"), "\n").unwrap();
-    let lines: Vec<String> = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
-    assert_eq!(program.wait().unwrap().code(), Some(0));
+/// Waits until somebody writes into a pipe, or the program ends before that.
+#[track_caller]
+fn came(up: &Path, program: &mut Child) {
+    let mut pipe = File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(up).unwrap();
+    let mut word = [0; 3];
+    while !matches!(pipe.read(&mut word), Ok(3)) {
+        if let Some(ended) = program.try_wait().unwrap() {
+            let said = program.stderr.take().map(std::io::read_to_string).transpose().unwrap();
+            panic!("it ended before: {ended}, {said:?}");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The run is resumed to its end, and everything in it is done.
+#[track_caller]
+fn is_taken_up(bench: &Bench, place: &str) {
+    fs::write(bench.path("home/quick"), "").unwrap();
+    bench.spinney(&["resume"]).code(0);
     let records = bench.records(&bench.newest());
-    assert!(lines.iter().map(String::len).sum::<usize>() > 300_000, "more than any pipe holds");
-    assert_eq!(lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<spinney::event::Record>>(), records);
+    invariants::check(&records, &bench.repo());
+    assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "done", "{place}");
+    nobody_runs(bench);
+}
+
+/// Each signal ends the run and all that it started, wherever it is, and it goes on from there.
+#[track_caller]
+fn ended_by_each(place: Place) {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let (bench, mut program) = stays(place);
+        send(&program, signal);
+        assert_eq!(program.wait().unwrap().code(), Some(code), "{place:?}, {signal:?}");
+        nobody_runs(&bench);
+        is_taken_up(&bench, &format!("{place:?}, {signal:?}"));
+    }
 }
 
 #[test]
-fn a_reader_that_does_not_read_keeps_no_signal_from_the_run() {
-    let (bench, mut program) = loud();
+fn each_signal_ends_a_run_whose_agent_has_a_command_run() {
+    ended_by_each(Place::Command);
+}
+
+#[test]
+fn each_signal_ends_a_run_in_a_hook() {
+    ended_by_each(Place::Hook);
+}
+
+#[test]
+fn each_signal_ends_a_run_in_git() {
+    ended_by_each(Place::Git);
+}
+
+#[test]
+fn each_signal_ends_a_run_in_a_check() {
+    ended_by_each(Place::Check);
+}
+
+#[test]
+fn each_signal_ends_a_run_in_the_command_of_a_step() {
+    ended_by_each(Place::Step);
+}
+
+#[test]
+fn a_signal_while_a_model_streams_leaves_the_request_to_the_next_process() {
+    let stalls = Arc::new(AtomicBool::new(true));
+    let told = stalls.clone();
+    let (asked, is_asked) = std::sync::mpsc::channel();
+    let asked = std::sync::Mutex::new(asked);
+    let server = Hosted::start(move |_| {
+        let delivery = if told.load(Ordering::Relaxed) { Delivery { stall_at: Some(200), ..Delivery::default() } } else { Delivery::default() };
+        asked.lock().unwrap().send(()).unwrap();
+        (Answer::Say(Said::text("done")), delivery)
+    });
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        stalls.store(true, Ordering::Relaxed);
+        let bench = Bench::new()
+            .env("ANTHROPIC_BASE_URL", &server.anthropic_url())
+            .env("ANTHROPIC_API_KEY", "key")
+            .workflow("stays", "version: 1\nname: stays\nagents: { a: { system: You say. } }\nsteps: { work: { agent: a, prompt: Say. } }\noutputs: { said: \"{{ steps.work.output }}\" }\n");
+        let mut program = bench.program(&["run", "stays"]);
+        is_asked.recv().unwrap();
+        send(&program, signal);
+        assert_eq!(program.wait().unwrap().code(), Some(code), "{signal:?}");
+        stalls.store(false, Ordering::Relaxed);
+        is_taken_up(&bench, &format!("{signal:?}"));
+        is_asked.recv().unwrap();
+    }
+}
+
+/// Whoever takes the spans says nothing for ever; the process ends all the same.
+#[test]
+fn spans_that_nobody_takes_hold_no_end_up() {
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let bench = Bench::new()
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
+        .workflow("stays", "version: 1\nname: stays\nsteps: { wait: { run: \"echo up > $HOME/up; sleep 300\" } }\n");
+    let up = bench.path("home/up");
+    assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
+    let mut program = bench.program(&["run", "stays", "--script", &bench.script("conversations: []")]);
+    came(&up, &mut program);
     send(&program, Signal::TERM);
     assert_eq!(program.wait().unwrap().code(), Some(143));
+    let said = std::io::read_to_string(program.stderr.take().unwrap()).unwrap();
+    assert!(said.contains("warning: failed to"), "{said}");
     nobody_runs(&bench);
-    let records = bench.records(&bench.newest());
-    invariants::check(&records, &bench.repo());
-    assert!(!records.iter().any(|record| matches!(record.event, Event::RunFinished { .. })));
+}
+
+/// The end of a run has begun: its branch stands. It is held up where worktrees are removed, by the repository's lock.
+#[test]
+fn a_signal_while_a_run_is_closed_loses_nothing() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let bench = Bench::new().workflow("slow", WORKFLOW);
+        fs::create_dir_all(bench.repo().join(".git/spinney")).unwrap();
+        let lock = File::create(bench.repo().join(".git/spinney/lock")).unwrap();
+        lock.lock().unwrap();
+        let script =
+            bench.script("conversations: [{ turns: [{ calls: [{ tool: Write, input: { file_path: count.txt, content: \"once\\n\" } }] }, { say: done }] }]");
+        let mut program = bench.program(&["run", "slow", "--json", "--script", &script]);
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("branch_made")), "no branch");
+        send(&program, signal);
+        let mut err = program.stderr.take().unwrap();
+        let mut word = [0; 9];
+        err.read_exact(&mut word).unwrap();
+        drop(lock);
+        let ended = program.wait().unwrap().code();
+        assert!(ended == Some(code) || ended == Some(0), "{signal:?}: {ended:?}");
+        if ended != Some(0) {
+            bench.spinney(&["resume"]).code(0);
+        }
+        let records = bench.records(&bench.newest());
+        invariants::check(&records, &bench.repo());
+        assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "done");
+        assert_eq!(bench.git(&["show", &format!("spinney/{}:count.txt", bench.newest())]), "once\n");
+        nobody_runs(&bench);
+    }
 }
 
 /// In a container that joined its PID namespace from outside, session and group of this program have the number 0.
 #[test]
 fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
     let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
-    if !Command::new("unshare").args(inside).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        return; // This machine lets nobody make one.
+    if !possible("a PID namespace", &inside) {
+        return;
     }
     let bench = Bench::new().workflow("shell", "version: 1\nname: shell\nsteps:\n  look: { run: pwd }\noutputs: { said: \"{{ steps.look.stdout }}\" }\n");
     let output = Command::new("unshare")

@@ -1,7 +1,7 @@
 //! What a real model's shell may do: asked for, allowed, unconfined, or inside walls.
 use super::mind::{Wire, bench, call, done, heard};
 use crate::{
-    fixture::{Bench, results},
+    fixture::{Bench, not_tested, results},
     server::{Answer, Asked, Delivery, Hosted},
 };
 use serde_json::json;
@@ -106,10 +106,7 @@ fn has_bubblewrap() -> bool {
         .output()
         .is_ok_and(|output| output.status.success());
     if !works {
-        #[expect(clippy::print_stderr, reason = "a test that skips itself says so")]
-        {
-            eprintln!("skipped: bubblewrap is not here, or does not work here");
-        }
+        not_tested("walls around commands", "bubblewrap is not here, or does not work here");
     }
     works
 }
