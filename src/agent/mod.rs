@@ -159,7 +159,15 @@ where
     E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
 {
     let done = tasks::blocking(work).await.map_err(Failure::from)?;
-    done.map_err(|error| Failure::of(kind, error.into().as_ref()).into())
+    done.map_err(|error| {
+        let failure = Failure::of(kind, error.into().as_ref());
+        Failure { kind: if says_full(&failure.message) { FailureKind::NoRoom } else { kind }, ..failure }.into()
+    })
+}
+
+/// Returns whether the system said that a disk is full, to this program or to git.
+fn says_full(message: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|said| message.contains(said))
 }
 
 /// An agent at work.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "spinney", version, about, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Start with `spinney demo`: it needs no key and no network.\nExit codes: 0 success, 1 the run failed, 2 usage or an invalid workflow, 3 waits for a person, 130/143 interrupted."
+    after_help = "Start with `spinney demo`: it needs no key and no network.\nExit codes: 0 success, 1 the run failed, 2 usage or an invalid workflow, 3 waits for a person, 129/130/143 interrupted by a signal."
 )]
 pub(super) struct Cli {
     /// Work as if started in this folder
@@ -38,8 +38,6 @@ pub(super) enum Command {
     Plan(Plan),
     /// Show the configuration that holds here, and where each value came from
     Config(Config),
-    /// Check machine, configuration, keys and models, without spending anything
-    Doctor(Doctor),
     /// Say what a code of a finding means, with an example put right
     Explain(Explain),
     /// Draw a workflow's graph
@@ -48,6 +46,8 @@ pub(super) enum Command {
     List(List),
     /// List the runs of this repository
     Runs(Runs),
+    /// Check whether runs are as their records say, and mend what can be mended
+    Doctor(Doctor),
     /// Show what a run did: its steps, or one step turn by turn
     Show(Show),
     /// Watch a run that is carried out elsewhere; ctrl-c stops watching, not the run
@@ -331,13 +331,6 @@ pub(super) struct Config {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
-    /// Print JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct Graph {
     /// A workflow by name, or a path ending in .yaml
     pub(super) workflow: String,
@@ -365,6 +358,16 @@ pub(super) struct List {
 
 #[derive(Debug, Args)]
 pub(super) struct Runs {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Mend what can be mended without a loss
+    #[arg(long)]
+    pub(super) repair: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -92,6 +92,9 @@ impl From<SetupError> for Failed {
                 Failed::usage(error.to_string()).hint("inputs are given as `--input name=value`; `spinney list` shows what a workflow takes")
             }
             SetupError::Store(store) | SetupError::Journal(JournalError::Store(store)) => Failed::of(store).hinted(store.hint()),
+            SetupError::Damaged { .. } => Failed::of(&error).hint("`spinney doctor` says what can be done"),
+            SetupError::Lease(lease) => Failed::of(lease).hinted(lease.hint()),
+            SetupError::RunDir(dir) => Failed::of(dir).hinted(dir.hint()),
             SetupError::Changed { .. } => {
                 Failed::usage(error.to_string()).hint("resume with `--accept-changes` to go on with what is there now, or start a new run")
             }
@@ -105,13 +108,9 @@ impl From<SetupError> for Failed {
                 None => Failed::usage(error.to_string()),
             },
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
-            SetupError::Illegal(_) => Failed::of(&error).hint(
-                "the workflow has other steps than the run was begun with, which `--accept-changes` cannot take: put their names back, or start a new run",
-            ),
             SetupError::Recording(_)
-            | SetupError::RunDir(_)
-            | SetupError::Lease(_)
             | SetupError::Journal(_)
+            | SetupError::Illegal(_)
             | SetupError::Blob(_)
             | SetupError::Sandbox(_)
             | SetupError::Trust(_)
@@ -133,7 +132,7 @@ impl Context {
         let environment: BTreeMap<String, String> =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR") && environment.get("TERM").is_none_or(|term| term != "dumb");
+        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR");
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
         Context { settings: Context::settings(environment, directory), color, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
     }

@@ -35,14 +35,10 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
         return Ok(0);
     }
     must_be_clean(&repo)?;
+    must_be_whole(&repo, &report, &branch)?;
     let target = target(&repo, &head, &branch, &run.0)?;
-    repo.forward_checkout(&head.commit, &target).map_err(|error| {
-        // No `git merge` by hand: it would overwrite a file that is ignored and in the way here.
-        let hint = match &error {
-            GitError::HalfLanded { from, to, .. } => format!("`git read-tree -m -u {to} {from}` brings the files back"),
-            _ => format!("nothing was changed; move what is in the way aside, then `spinney land {run}` again"),
-        };
-        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(hint)
+    repo.forward_checkout(&target).map_err(|error| {
+        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(format!("nothing was changed; `git merge {name}` does the same by hand"))
     })?;
     let after = repo.head().map_err(git)?;
     if after.branch != head.branch || after.commit != target {
@@ -83,6 +79,17 @@ fn must_stand(repo: &Repository, branch: &Branch) -> Result<(), Failed> {
             .hint(format!("its commit is still there: `git branch {name} {}` brings it back", branch.commit))),
         None => Err(Failed::new(format!("land {name}: the branch and its commit are gone"))),
     }
+}
+
+/// Nothing of what is landed may be missing: the checkout would stop in the middle.
+fn must_be_whole(repo: &Repository, report: &Report, branch: &Branch) -> Result<(), Failed> {
+    let Some(started) = &report.started else { return Ok(()) };
+    let missing = repo.missing_objects(&[branch.commit.clone()].into(), &started.base, false).map_err(git)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failed::new(format!("land {}: these objects are not in the repository any more: {}", short_name(&branch.name), named(&missing)))
+        .hint("`git fetch` from a clone that has them brings them back; `spinney doctor` looks at all runs"))
 }
 
 /// Returns what is checked out and what people call it.

@@ -15,7 +15,6 @@ mod graph;
 mod init;
 mod land;
 mod list;
-mod outlet;
 mod plan;
 mod report;
 mod run;
@@ -40,7 +39,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs one command and returns its exit code: 0 success, 1 the run failed, 2 usage or an invalid workflow, 3 parked,
-/// 130 or 143 interrupted.
+/// 129, 130 or 143 interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
@@ -60,10 +59,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
         Command::Config(args) => config::run(&args, &mut context),
-        Command::Doctor(args) => doctor::run(&args, &mut context),
         Command::Explain(args) => explain::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),
+        Command::Doctor(args) => doctor::run(&args, &mut context),
         Command::Runs(args) => runs::run(&args, &mut context),
         Command::Show(args) => show::run(&args, &mut context),
         Command::Watch(args) => watch::run(&args, &mut context),

@@ -9,7 +9,7 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    engine::Says,
+    engine::{Says, doctor::Check, health},
     event::{Event, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
@@ -26,7 +26,7 @@ const NAME: usize = 72;
 const LISTED: usize = 8;
 
 pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed> {
-    let FoundRun { run, dir, records, .. } = load_run(context, &args.run)?;
+    let FoundRun { repo, run, dir, records } = load_run(context, &args.run)?;
     let report = Report::of(&records).with_letters(&dir);
     let node = args.step.as_deref().map(|step| require_node(&report, &run.0, step)).transpose()?;
     let text = if args.artifacts {
@@ -40,10 +40,23 @@ pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed
         session::screen(&records, &report, (id, node), context.color)
     } else {
         let owner = Lease::owner(dir.path()).unwrap_or_else(Some);
-        screen(&report, report.standing(owner.as_ref()), &|path| Path::new(path).is_dir(), context.color)
+        let standing = report.standing(owner.as_ref());
+        // What a process is at work on moves.
+        let faults = if owner.is_none() { health::faults_of(&repo, &run, dir.path(), &records) } else { Vec::new() };
+        screen(&report, standing, &|path| Path::new(path).is_dir(), context.color) + &damages(&faults, context.color)
     };
     put(context, &text)?;
     Ok(0)
+}
+
+/// Says what is not as the records say.
+fn damages(faults: &[Check], color: bool) -> String {
+    let said = |fault: &Check| {
+        let hint = fault.hint.as_ref().map(|hint| format!("\n    hint: {}", line(hint, 200))).unwrap_or_default();
+        format!("  {}{hint}\n", line(&fault.detail, 400))
+    };
+    let said: String = faults.iter().map(said).collect();
+    if said.is_empty() { said } else { format!("\n{}\n{said}", paint(color, Tone::Bad, "Not as the records say")) }
 }
 
 /// Lists the files that were kept, each once, the last of a name.

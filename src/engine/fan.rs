@@ -67,10 +67,7 @@ fn multiplied(matrix: &Matrix, scope: &Scope) -> Result<Vec<Combination>, Failur
     if axes.iter().any(|(_, values)| values.is_empty()) {
         return Ok(Vec::new());
     }
-    match combinations(&axes, &excluded).map_err(|error| template(&format!("failed to {error}")))? {
-        left if left.is_empty() => Err(template("`matrix.exclude` leaves no combination")),
-        left => Ok(left),
-    }
+    combinations(&axes, &excluded).map_err(|error| template(&format!("failed to {error}")))
 }
 
 /// Makes every item with every combination. An item that needs others needs them in every combination.

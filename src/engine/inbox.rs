@@ -10,6 +10,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -128,12 +129,26 @@ impl Inbox {
 
     /// Returns the names of the letters that wait, the earliest word first; no folder means none.
     pub fn waiting(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
-        let named = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> =
-            named.filter(|name| !name.starts_with('.')).filter_map(|name| name.strip_suffix(LETTER).map(str::to_owned)).take(LETTERS_MAX).collect();
+        let mut names: Vec<String> = self.files().filter_map(|name| name.strip_suffix(LETTER).map(str::to_owned)).take(LETTERS_MAX).collect();
         names.sort();
         names
+    }
+
+    /// Returns the names of what lies there and is no letter, sorted: nothing ever takes it away.
+    pub(super) fn foreign(&self) -> Vec<String> {
+        let letters: BTreeSet<String> = self.files().filter(|name| name.ends_with(LETTER) || name.ends_with(REFUSAL)).collect();
+        let all = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        // What begins with a dot is a letter that is being written.
+        let mut names: Vec<String> = all.filter(|name| !name.starts_with('.') && !letters.contains(name)).take(LETTERS_MAX).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the names of the files that are whole. A folder or a link is no letter, and could not be taken away as one.
+    fn files(&self) -> impl Iterator<Item = String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let plain = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+        plain.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| !name.starts_with('.'))
     }
 
     /// Reads a letter; nothing where it is gone or is none.
@@ -236,6 +251,10 @@ mod tests {
         assert_eq!(inbox.waiting(), [early, late]);
         fs::write(dir.path().join("inbox/broken.json"), "{").unwrap();
         assert!(inbox.waiting().contains(&"broken".to_owned()) && inbox.read("broken").is_none());
+        fs::create_dir(dir.path().join("inbox/folder.json")).unwrap();
+        fs::write(dir.path().join("inbox/notes.txt"), "x").unwrap();
+        assert!(!inbox.waiting().contains(&"folder".to_owned()));
+        assert_eq!(inbox.foreign(), ["folder.json", "notes.txt"]);
         assert!(matches!(inbox.post(&Letter { says: Says::Word("x".repeat(300_000)), ..answer("ann") }), Err(InboxError::TooLong)));
     }
 }

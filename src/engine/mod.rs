@@ -15,6 +15,7 @@ mod digest;
 pub mod doctor;
 mod fan;
 mod frames;
+pub mod health;
 mod inbox;
 mod listeners;
 mod origin;

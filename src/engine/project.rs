@@ -5,6 +5,8 @@
 use super::{
     Asker, Configuration, Services, Untrusted,
     definition::{self, Resolved},
+    doctor::Verdict,
+    health::{self, Mend},
     inbox::Inbox,
     origin::{ResetError, changed_steps, restore},
     secrets,
@@ -13,11 +15,11 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    event::{BlobId, Definitions, Event, Origin, Record, RunId, RunStarted},
+    event::{BlobId, Definitions, Event, Failure, FailureKind, Origin, Record, RunId, RunStarted},
     git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
-    library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
+    library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
     llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
@@ -121,6 +123,14 @@ pub enum SetupError {
         run: RunId,
         /// `kind:name` of each.
         changed: Vec<String>,
+    },
+    /// Something is gone that the run goes on from.
+    #[error("resume `{run}`: {}", .lost.join("; "))]
+    Damaged {
+        /// The run.
+        run: RunId,
+        /// What is gone.
+        lost: Vec<String>,
     },
     /// The journal has no first record.
     #[error("resume `{0}`: its journal is empty")]
@@ -312,7 +322,7 @@ impl Project {
     pub fn workflow_source(&self, name: &str) -> Result<(Source, bool), SetupError> {
         if name.ends_with(".yaml") || name.ends_with(".yml") {
             let path = self.settings.directory.join(name);
-            let text = read_text(&path, FILE_BYTES).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
+            let text = fs::read_to_string(&path).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
             let trusted = self.trust.is_trusted(BlobId::of(text.as_bytes()).0.as_str());
             return Ok((Source { name: name.to_owned(), text }, trusted));
         }
@@ -378,29 +388,34 @@ impl Project {
         }
         let state = RunDir::state(self.checkout());
         let (run, dir) = new_run(&state, &plan.name)?;
-        let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
-        let store = SqliteStore::create(dir.path(), &run)?;
-        let blobs = Blobs::new(dir.path()).without(&secrets);
-        let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
-        if let Some(origin) = &origin {
-            let theirs = Blobs::new(RunDir::open(&state, &origin.run)?.path());
-            held.iter().flat_map(|(_, event)| event.blobs()).try_for_each(|id| blobs.take_over(id, &theirs))?;
-        }
-        let pins = self.pins(&plan);
-        let started = RunStarted {
-            run: run.clone(),
-            workflow: plan.name.clone(),
-            file: plan.source.name.clone(),
-            inputs,
-            base: head.commit,
-            head: head.branch,
-            steps: self.definitions(&plan, &pins),
-            pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
-            script,
-            origin,
+        let first = || -> Result<_, SetupError> {
+            let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
+            let store = SqliteStore::create(dir.path(), &run)?;
+            let blobs = Blobs::new(dir.path()).without(&secrets);
+            let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
+            if let Some(origin) = &origin {
+                let theirs = Blobs::new(RunDir::open(&state, &origin.run)?.path());
+                held.iter().flat_map(|(_, event)| event.blobs()).try_for_each(|id| blobs.take_over(id, &theirs))?;
+            }
+            let pins = self.pins(&plan);
+            let started = RunStarted {
+                run: run.clone(),
+                workflow: plan.name.clone(),
+                file: plan.source.name.clone(),
+                inputs,
+                base: head.commit,
+                head: head.branch,
+                steps: self.definitions(&plan, &pins),
+                pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
+                script,
+                origin,
+            };
+            let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
+            let begun = journal.take_over(Event::RunStarted(started), held)?;
+            Ok((lease, journal, begun))
         };
-        let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
-        let begun = journal.take_over(Event::RunStarted(started), held)?;
+        // Where its first records cannot be kept nothing of the run is.
+        let (lease, journal, begun) = first().inspect_err(|_| dir.discard())?;
         let services = self.services(&run, (&dir, secrets), models, options)?;
         restore(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
@@ -425,18 +440,46 @@ impl Project {
             return Err(SetupError::Over(run.clone()));
         }
         let (then, pinned): (BTreeMap<_, _>, BTreeMap<_, _>) = started.pins.clone().into_iter().partition(|(name, _)| !secrets::is_pin(name));
-        let warnings = secrets::changed(&pinned, &secrets);
+        let mut warnings = secrets::changed(&pinned, &secrets);
         let changed = changed(&then, &pins);
         let steps = changed_steps(&records, started, self.definitions(state.plan(), &pins));
         if !options.accept_changes && !changed.is_empty() {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
+        warnings.extend(self.mend(run, &dir, &records)?);
         let services = self.services(run, (&dir, secrets), models, options)?;
         services.artefacts.recall(&records);
         restore(&services, &state, &records)?;
+        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps }];
+        for (node, path) in health::lost_worktrees(&records) {
+            let failure = Failure::new(FailureKind::Isolation, format!("find its worktree {}: it is gone, and with it what was done there", path.display()));
+            warnings.push(format!("`{node}` starts its attempt over: failed to {}", failure.message));
+            events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false });
+        }
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
-        let begun = journal.append(vec![Event::RunResumed { pid: std::process::id(), steps }])?;
+        let begun = journal.append(events)?;
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
+    }
+
+    /// Puts what keeps a run's results back where the records say, and returns what was put there. What only hinders nothing
+    /// is left to `spinney doctor`.
+    ///
+    /// # Errors
+    /// `Damaged` where something is lost that the run goes on from.
+    fn mend(&self, run: &RunId, dir: &RunDir, records: &[Record]) -> Result<Vec<String>, SetupError> {
+        let mut mended = Vec::new();
+        let mut lost = Vec::new();
+        for fault in health::faults(&self.repo, run, dir.path(), records)? {
+            match &fault.mend {
+                _ if fault.verdict != Verdict::Broken => {}
+                Some(mend @ Mend::Ref { to, .. }) if self.repo.has_commit(to)? => match mend.apply(&self.repo, dir.path()) {
+                    Ok(()) => mended.push(format!("{}: {}; it was put back", fault.name, fault.detail)),
+                    Err(error) => lost.push(format!("{}: {error}", fault.name)),
+                },
+                Some(_) | None => lost.push(format!("{}: {}", fault.name, fault.detail)),
+            }
+        }
+        if lost.is_empty() { Ok(mended) } else { Err(SetupError::Damaged { run: run.clone(), lost }) }
     }
 
     /// Returns the content hash of everything a plan resolved here.
@@ -466,11 +509,6 @@ impl Project {
     fn pinned<'n>(&self, kind: Kind, names: impl IntoIterator<Item = &'n str>) -> Vec<(String, String)> {
         let found = names.into_iter().filter_map(|name| self.library.find(kind, name));
         found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
-    }
-
-    /// Returns what commands get of the user's environment.
-    pub(super) fn command_environment(&self, secrets: &Secrets) -> BTreeMap<String, String> {
-        secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
     }
 
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
@@ -503,7 +541,7 @@ impl Project {
             cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
-            env: self.command_environment(&secrets),
+            env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),
             secrets,
             journal: dir.path().join("journal.db"),
             project: self.checkout().to_owned(),

@@ -47,6 +47,9 @@ pub enum EngineError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A disk is full; what was under way is as it was.
+    #[error("go on: {}", .0.message)]
+    NoRoom(Failure),
     /// The run's end could not be made; what it is made of is kept.
     #[error("end the run: {}", .0.message)]
     Close(Failure),
@@ -376,6 +379,9 @@ impl<S: Store> Engine<'_, S> {
         self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
+        if let Some(failure) = full(&end) {
+            return Err(EngineError::NoRoom(failure.clone()));
+        }
         match end {
             End::Finished(outcome) => self.node_ended(node, outcome)?,
             // The answer may have come before its worker ended.
@@ -651,6 +657,17 @@ impl<S: Store> Engine<'_, S> {
         }
         Ok(Some(Ended::Parked(waits)))
     }
+}
+
+/// Returns why an end is none, where a disk is full: nobody's work has failed by that.
+fn full(end: &End) -> Option<&Failure> {
+    let failure = match end {
+        End::Finished(outcome) | End::Closed(Ok(outcome)) => outcome.failure(),
+        End::Rested { failure, .. } => failure.as_ref(),
+        End::Joined(Err(failure)) | End::Closed(Err(failure)) => Some(failure),
+        End::Parked | End::Interrupted | End::Joined(Ok(_)) => None,
+    };
+    failure.filter(|failure| failure.kind == FailureKind::NoRoom)
 }
 
 fn failed(node: &NodeId, kind: FailureKind, message: &str) -> Event {

@@ -113,6 +113,8 @@ pub enum FailureKind {
     Command,
     /// A hook stopped the agent.
     Hook,
+    /// A disk is full: the process stops there, and the run goes on once there is room.
+    NoRoom,
     /// The worktree could not be made or kept apart.
     Isolation,
     /// The work could not be committed under the tree policy, or left its scope.
@@ -150,6 +152,7 @@ impl FailureKind {
             FailureKind::Schema => "schema",
             FailureKind::Command => "command",
             FailureKind::Hook => "hook",
+            FailureKind::NoRoom => "no_room",
             FailureKind::Isolation => "isolation",
             FailureKind::Policy => "policy",
             FailureKind::Merge => "merge",

@@ -65,6 +65,19 @@ pub enum RunDirError {
     },
 }
 
+impl RunDirError {
+    /// What can be done about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            RunDirError::NotWritable { .. } => Some("see that this user may write there, and that the file system is not mounted read-only"),
+            RunDirError::Io { source, .. } if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                Some("make room on that file system")
+            }
+            _ => None,
+        }
+    }
+}
+
 impl RunDir {
     /// Returns the state folder of the repository whose main checkout is `checkout`; it need not be there.
     pub fn state(checkout: &Path) -> PathBuf {
@@ -128,6 +141,11 @@ impl RunDir {
         }
         found.sort_by_cached_key(|(began, run)| (Reverse(*began), run.clone()));
         Ok(found.into_iter().map(|(_, run)| run).collect())
+    }
+
+    /// Removes the folder of a run that has not begun. What cannot be removed is shown as a run without a record.
+    pub(crate) fn discard(&self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// Returns the folder itself: what `SqliteStore`, `Blobs` and `Lease` take.

@@ -5,6 +5,7 @@
 //! of one name.
 use crate::clock::Timestamp;
 use std::{
+    fmt,
     fs::{File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
@@ -31,12 +32,14 @@ pub struct Lease {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// A living process has it.
-    #[error("take the run: process {pid} has it since {since}")]
+    #[error("take the run: process {pid}{elsewhere} has it since {since}")]
     Held {
-        /// The owner's process id.
+        /// The owner's process id, as the owner sees it.
         pid: u32,
         /// Since when.
         since: Timestamp,
+        /// Where that number counts, where it does not count here; begins with a space then.
+        elsewhere: String,
     },
     /// A living process has it and does not say who it is.
     #[error("take the run: another process has locked {}", .path.display())]
@@ -75,7 +78,7 @@ impl Lease {
             }
             if attempt < TRIES {
                 std::thread::yield_now();
-            } else if owner.is_some_and(|(pid, _)| is_alive(pid)) {
+            } else if owner.as_ref().is_some_and(|owner| !owner.elsewhere.is_empty() || is_alive(owner.pid)) {
                 break;
             } else {
                 std::thread::sleep(PAUSE);
@@ -90,11 +93,14 @@ impl Lease {
     /// `LeaseError::Io`.
     pub fn owner(dir: &Path) -> Result<Option<LeaseError>, LeaseError> {
         let path = dir.join(FILE);
-        let mut file = match OpenOptions::new().read(true).write(true).open(&path) {
+        let mut file = match OpenOptions::new().read(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(LeaseError::Io { path, source }),
         };
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(LeaseError::Io { path, source: io::Error::other("it is no plain file") });
+        }
         let mut owner = None;
         for _ in 0..TRIES {
             match file.try_lock_shared() {
@@ -111,6 +117,20 @@ impl Lease {
     }
 }
 
+impl LeaseError {
+    /// What can be done about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        let LeaseError::Io { source, .. } = self else { return None };
+        Some(match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                "see that this user may write there, and that the file system is not mounted read-only"
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on that file system",
+            _ => "`spinney doctor --repair` puts aside what stands there",
+        })
+    }
+}
+
 impl Drop for Lease {
     /// Takes the owner's words back before the lock goes.
     fn drop(&mut self) {
@@ -119,28 +139,69 @@ impl Drop for Lease {
     }
 }
 
-/// Writes `PID SINCE` over what stood there.
+/// Writes `PID SINCE PLACE` over what stood there.
 fn sign(file: &mut File, pid: u32, now: Timestamp) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
-    file.write_all(format!("{pid} {}\n", now.0).as_bytes())
+    file.write_all(format!("{pid} {} {}\n", now.0, Place::here()).as_bytes())
+}
+
+/// Where the number of a process counts: a namespace of numbers, of one machine.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    namespace: String,
+    host: String,
+}
+
+impl Place {
+    fn here() -> Place {
+        let word = |text: String| text.chars().filter(|c| c.is_ascii_alphanumeric() || "-._".contains(*c)).take(64).collect::<String>();
+        let namespace = std::fs::read_link("/proc/self/ns/pid").map(|link| link.to_string_lossy().into_owned()).unwrap_or_default();
+        Place { namespace: word(namespace), host: word(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()) }
+    }
+
+    /// Says where it is, seen from here; nothing where it is here.
+    fn seen_from_here(&self) -> String {
+        let here = Place::here();
+        match (self.host == here.host, self.namespace == here.namespace) {
+            (true, true) => String::new(),
+            (true, false) => " of another PID namespace".to_owned(),
+            (false, _) => format!(" of the machine `{}`", self.host),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.host)
+    }
 }
 
 fn is_alive(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-fn held(owner: Option<(u32, Timestamp)>, path: PathBuf) -> LeaseError {
-    owner.map_or(LeaseError::HeldByUnknown { path }, |(pid, since)| LeaseError::Held { pid, since })
+/// What the file says of who holds it.
+struct Owner {
+    pid: u32,
+    since: Timestamp,
+    elsewhere: String,
 }
 
-/// Reads `PID SINCE`; `None` where there is no whole line of that form.
-fn read_owner(file: &mut File) -> Option<(u32, Timestamp)> {
+fn held(owner: Option<Owner>, path: PathBuf) -> LeaseError {
+    owner.map_or(LeaseError::HeldByUnknown { path }, |Owner { pid, since, elsewhere }| LeaseError::Held { pid, since, elsewhere })
+}
+
+/// Reads `PID SINCE PLACE`; `None` where there is no whole line of that form. Older programs wrote no place.
+fn read_owner(file: &mut File) -> Option<Owner> {
     let mut text = String::new();
     file.rewind().ok()?;
-    (&*file).take(64).read_to_string(&mut text).ok()?;
-    let (pid, since) = text.strip_suffix('\n')?.split_once(' ')?;
-    Some((pid.parse().ok()?, Timestamp(since.parse().ok()?)))
+    (&*file).take(256).read_to_string(&mut text).ok()?;
+    let mut words = text.strip_suffix('\n')?.split(' ');
+    let (pid, since) = (words.next()?.parse().ok()?, Timestamp(words.next()?.parse().ok()?));
+    let place = words.next().and_then(|place| place.split_once('/')).map(|(namespace, host)| Place { namespace: namespace.to_owned(), host: host.to_owned() });
+    let elsewhere = place.map(|place| place.seen_from_here()).unwrap_or_default();
+    words.next().is_none().then_some(Owner { pid, since, elsewhere })
 }
 
 #[cfg(test)]
@@ -186,11 +247,35 @@ pub(super) mod tests {
         let lease = Lease::take(dir.path(), 1, Timestamp(5000)).unwrap();
         let error = Lease::take(dir.path(), 18, Timestamp(6000)).unwrap_err();
         assert_eq!(error.to_string(), "take the run: process 1 has it since 1970-01-01T00:00:05Z");
-        assert!(matches!(Lease::owner(dir.path()), Ok(Some(LeaseError::Held { pid: 1, since: Timestamp(5000) }))));
+        assert!(matches!(Lease::owner(dir.path()), Ok(Some(LeaseError::Held { pid: 1, since: Timestamp(5000), .. }))));
         drop(lease);
         assert!(Lease::owner(dir.path()).unwrap().is_none());
         let _second = Lease::take(dir.path(), 1, Timestamp(u64::MAX)).unwrap();
-        assert!(matches!(Lease::take(dir.path(), 1, Timestamp(0)), Err(LeaseError::Held { pid: 1, since: Timestamp(u64::MAX) })));
+        assert!(matches!(Lease::take(dir.path(), 1, Timestamp(0)), Err(LeaseError::Held { pid: 1, since: Timestamp(u64::MAX), .. })));
+    }
+
+    #[test]
+    fn an_owner_elsewhere_is_said_to_be_there_whatever_lives_here_under_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = Place::here();
+        let held = OpenOptions::new().write(true).create_new(true).open(dir.path().join(FILE)).unwrap();
+        held.lock().unwrap();
+        for (line, said) in [
+            (format!("1 5000 {here}\n"), "process 1 has it since 1970-01-01T00:00:05Z"),
+            ("1 5000\n".to_owned(), "process 1 has it since 1970-01-01T00:00:05Z"),
+            (format!("1 5000 pid1/{}\n", here.host), "process 1 of another PID namespace has it since 1970-01-01T00:00:05Z"),
+            ("1 5000 pid1/other\n".to_owned(), "process 1 of the machine `other` has it since 1970-01-01T00:00:05Z"),
+        ] {
+            std::fs::write(dir.path().join(FILE), line).unwrap();
+            assert_eq!(Lease::take(dir.path(), 18, Timestamp(6000)).unwrap_err().to_string(), format!("take the run: {said}"));
+        }
+        drop(held);
+        // Dead, whoever has the number now: on this machine, before it was started anew, or elsewhere.
+        for line in [format!("{} 5 {here}\n", std::process::id()), "1 5 pid1/other\n".to_owned(), "4194303 5\n".to_owned()] {
+            std::fs::write(dir.path().join(FILE), line).unwrap();
+            assert!(Lease::owner(dir.path()).unwrap().is_none());
+            drop(Lease::take(dir.path(), 18, Timestamp(6000)).unwrap());
+        }
     }
 
     #[test]
@@ -210,7 +295,7 @@ pub(super) mod tests {
     fn a_killed_owner_s_lease_is_free_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut owner = other_process("journal::lease::tests::holds_until_killed", dir.path());
-        assert!(matches!(Lease::take(dir.path(), 1, Timestamp(9)), Err(LeaseError::Held { pid: 1, since: Timestamp(7) })));
+        assert!(matches!(Lease::take(dir.path(), 1, Timestamp(9)), Err(LeaseError::Held { pid: 1, since: Timestamp(7), .. })));
         owner.kill().unwrap();
         owner.wait().unwrap();
         drop(Lease::take(dir.path(), 1, Timestamp(9)).unwrap());

@@ -5,12 +5,10 @@ use std::{fmt, ops::Range};
 /// What stands outside expressions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outside {
-    /// Text that stands for itself.
+    /// Text that stands for itself; also the inside of `{% raw %}`.
     Literal(Range<usize>),
-    /// The inside of `{% raw %}`.
-    Raw(Range<usize>),
     /// `{# … #}`.
-    Comment(Range<usize>),
+    Comment,
     /// `{{`: an expression follows.
     Output,
     /// `{%`: a tag follows.
@@ -46,9 +44,6 @@ impl fmt::Display for Token<'_> {
         }
     }
 }
-
-/// How text gets into a template that only looks like a part of it.
-pub(super) const VERBATIM: &str = "what only looks like a template goes between `{% raw %}` and `{% endraw %}`";
 
 /// Longer signs before their prefixes.
 const SIGNS: [&str; 28] =
@@ -87,18 +82,18 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         self.opened = start;
         self.last_end = start;
-        let next = marker(self.text, start).unwrap_or(self.text.len());
-        if next > start || rest.is_empty() {
-            self.at = next;
-            return Ok((next > start).then_some(Outside::Literal(start..next)));
+        let markers = ["{{", "{%", "{#"];
+        if !markers.iter().any(|marker| rest.starts_with(marker)) {
+            let length = rest.bytes().zip(rest.bytes().skip(1)).position(|(a, b)| a == b'{' && matches!(b, b'{' | b'%' | b'#'));
+            self.at = length.map_or(self.text.len(), |length| start + length);
+            return Ok((self.at > start).then_some(Outside::Literal(start..self.at)));
         }
         if let Some(comment) = rest.strip_prefix("{#") {
             let Some(end) = comment.find("#}") else {
-                let help = format!("add `#}}`; {VERBATIM}");
-                return Err(TemplateError::new("this comment is never closed", start..start + 2, Some(help)));
+                return Err(TemplateError::new("this comment is never closed", start..start + 2, Some("add `#}`".to_owned())));
             };
             self.at = start + end + 4;
-            return Ok(Some(Outside::Comment(start..self.at)));
+            return Ok(Some(Outside::Comment));
         }
         self.at += 2;
         if self.text[self.at..].starts_with('-') {
@@ -121,7 +116,7 @@ impl<'a> Lexer<'a> {
             let after = inside + usize::from(self.text[inside..].starts_with('-'));
             if let Some(length) = bare_tag(&self.text[after..], "endraw") {
                 self.at = after + length;
-                return Ok(Outside::Raw(body..from + found));
+                return Ok(Outside::Literal(body..from + found));
             }
             from = inside;
         }
@@ -259,19 +254,6 @@ impl<'a> Lexer<'a> {
     fn unexpected(&self, wanted: &str) -> TemplateError {
         TemplateError::new(format!("expected `{wanted}`, found {}", self.token), self.span(), None)
     }
-}
-
-/// Returns where the next `{{`, `{%` or `{#` stands. After a `$` a `{#` is none: shells write `${#name}` for a length.
-fn marker(text: &str, from: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
-    (from..bytes.len().saturating_sub(1)).find(|&at| {
-        bytes[at] == b'{'
-            && match bytes[at + 1] {
-                b'{' | b'%' => true,
-                b'#' => at == 0 || bytes[at - 1] != b'$',
-                _ => false,
-            }
-    })
 }
 
 /// Returns the length of `NAME %}` at the start of `text`, spaces and `-` included.

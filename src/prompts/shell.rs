@@ -11,9 +11,8 @@ use std::ops::Range;
 /// How deep quotes and substitutions may nest.
 const MAX_NESTING: usize = 64;
 
-/// Returns what is wrong with the outputs of a command's template, up to where it cannot be read on.
-pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
-    let mut found = Vec::new();
+/// Checks every output of a command's template.
+pub(super) fn check(text: &str, outline: &Outline) -> Result<(), TemplateError> {
     let mut shell = Shell::default();
     let mut blocks: Vec<(Vec<Inside>, usize)> = Vec::new();
     for piece in &outline.pieces {
@@ -21,18 +20,17 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
             Piece::Literal(span) => shell.read(&text[span.clone()]),
             Piece::Output { span, ending } if !ending.closed => {
                 let help = format!("write `{{{{ {} | sh }}}}` to pass it as one word, or `| raw` to splice it in as shell code", &text[span.clone()]);
-                found.push(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
-                shell.word();
+                return Err(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
             }
             Piece::Output { span, ending } => {
                 if ending.quoted {
-                    found.extend(shell.require_open(span).err());
+                    shell.require_open(span)?;
                 }
                 shell.word();
             }
             Piece::Tag { span, kind: TagKind::Filter } => {
                 let help = Some("apply the filter to the value, before `sh`".to_owned());
-                found.push(TemplateError::new("a filter section in a command could undo the quotes of `sh`", span.clone(), help));
+                return Err(TemplateError::new("a filter section in a command could undo the quotes of `sh`", span.clone(), help));
             }
             Piece::Tag { span, kind: kind @ (TagKind::Open | TagKind::Branch | TagKind::Close) } => {
                 // Every way through a block leaves the quotes as they were, so that reading on in one line is right.
@@ -40,8 +38,7 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
                     (TagKind::Open, _) => blocks.push(shell.place()),
                     (_, Some(before)) if *before != shell.place() => {
                         let help = Some("close in a block the quotes that are opened in it, and no others".to_owned());
-                        found.push(TemplateError::new("the quotes of the command depend on which branch is taken", span.clone(), help));
-                        return found;
+                        return Err(TemplateError::new("the quotes of the command depend on which branch is taken", span.clone(), help));
                     }
                     (TagKind::Close, _) => drop(blocks.pop()),
                     _ => {}
@@ -50,7 +47,7 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
             Piece::Tag { kind: TagKind::Other, .. } => {}
         }
     }
-    found
+    Ok(())
 }
 
 /// What a shell is in the middle of.

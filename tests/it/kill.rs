@@ -86,7 +86,7 @@ impl Play {
     }
 
     /// Reads records as the program says them, up to the `until`th, and waits a moment; returns whether it lives.
-    fn watch(&self, program: &mut Child, until: usize, random: &mut fastrand::Rng) -> bool {
+    fn watch(program: &mut Child, until: usize, random: &mut fastrand::Rng) -> bool {
         let out = program.stdout.take().unwrap();
         let mut lines = BufReader::new(out).lines();
         let there = lines.by_ref().take(until).flatten().count() == until;
@@ -238,13 +238,13 @@ fn once(seed: u64, (records, clean): (usize, &End)) -> bool {
     let victim = [Victim::Program, Victim::Child, Victim::All][usize::try_from(seed % 3).unwrap()];
     let mut play = Play::new();
     let mut program = play.begin();
-    play.watch(&mut program, random.usize(1..records), &mut random);
+    Play::watch(&mut program, random.usize(1..records), &mut random);
     let mut killed = play.kill(&mut program, victim, &mut random);
     program.wait().unwrap();
     // Every other one dies once more while it goes on.
     if random.bool() && !play.is_over() {
         let mut program = play.bench.program(&["resume", "--json"]);
-        play.watch(&mut program, random.usize(1..records / 2), &mut random);
+        Play::watch(&mut program, random.usize(1..records / 2), &mut random);
         killed |= play.kill(&mut program, victim, &mut random);
         program.wait().unwrap();
     }
@@ -264,7 +264,7 @@ fn killed_at_random_moments_it_ends_as_one_that_was_left_alone() {
     let play = Play::new();
     let mut program = play.begin();
     let mut err = program.stderr.take().unwrap();
-    play.watch(&mut program, usize::MAX, &mut fastrand::Rng::with_seed(0));
+    Play::watch(&mut program, usize::MAX, &mut fastrand::Rng::with_seed(0));
     let code = program.wait().unwrap().code();
     assert_eq!(code, Some(0), "{}", std::io::read_to_string(&mut err).unwrap());
     let (records, clean) = (play.records().len(), play.end());

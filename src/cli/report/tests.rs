@@ -148,7 +148,7 @@ fn a_run_stands_as_its_last_records_and_its_owner_say() {
     let open = vec![started(), begins(&step, 1)];
     let asks = Event::QuestionAsked { node: step.clone(), call: "c".to_owned(), question: "May I?".to_owned(), form: Form::default() };
     let answers = Event::QuestionAnswered { node: step.clone(), call: "c".to_owned(), allowed: true, by: "x".to_owned(), note: None };
-    let held = LeaseError::Held { pid: 7, since: Timestamp(0) };
+    let held = LeaseError::Held { pid: 7, since: Timestamp(0), elsewhere: String::new() };
     let of = |more: Vec<Event>| Report::of(&records([open.clone(), more].concat()));
     assert_eq!(of(vec![]).standing(None), Standing::Interrupted);
     assert_eq!(of(vec![asks.clone()]).standing(None), Standing::Parked);

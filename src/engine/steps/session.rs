@@ -313,6 +313,12 @@ impl SubAgents {
             self.note_worktree(node, order).await?;
             return Ok(Done { output: answer(node, &words, known.conversation.spent()), work: captured });
         }
+        let at_work = known.is_some_and(|known| known.conversation.brief().is_some() && !matches!(known.conversation.next(), Next::End(_)));
+        let path = self.services().workspaces.path(&self.slug(node));
+        if at_work && !path.is_dir() {
+            let why = format!("find its worktree {}: it is gone, and with it what was done there", path.display());
+            return Err(Failure::new(FailureKind::Isolation, why).into());
+        }
         let worktree = place::open(self.services(), &self.slug(node), order.base).await?;
         if known.is_none_or(|known| known.workspace.is_none()) {
             let event = Event::WorkspaceMade {

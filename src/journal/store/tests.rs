@@ -288,7 +288,7 @@ fn copy(from: &Path, to: &Path) {
 fn damage(whole: &[u8], case: usize, random: &mut fastrand::Rng) -> (Vec<u8>, String) {
     let mut bytes = whole.to_vec();
     // Every fourth in the headers, where most depends on a byte.
-    let at = if case % 4 == 0 { random.usize(..120) } else { random.usize(..bytes.len()) };
+    let at = if case.is_multiple_of(4) { random.usize(..120) } else { random.usize(..bytes.len()) };
     let end = (at + random.usize(1..700)).min(bytes.len());
     let what = match case % 5 {
         0 => {

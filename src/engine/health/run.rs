@@ -1,0 +1,268 @@
+//! One run against its records: its refs and commits, its blobs and artefacts, its worktrees, its letters.
+use crate::{
+    engine::{Inbox, doctor::Verdict},
+    event::{BlobId, CommitId, Event, NodeId, Record, RunId, because},
+    git::{Expected, GitError, Repository, ref_of, short_name},
+    journal::{self, BlobError, Blobs, StoreError},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Something that is not as a run left it.
+#[derive(Debug)]
+pub(in crate::engine) struct Fault {
+    /// Which file, ref or record.
+    pub(in crate::engine) name: String,
+    /// What is wrong with it.
+    pub(in crate::engine) detail: String,
+    pub(in crate::engine) verdict: Verdict,
+    pub(in crate::engine) hint: Option<String>,
+    pub(in crate::engine) mend: Option<Mend>,
+}
+
+/// What mends a fault without a loss.
+#[derive(Debug)]
+pub(in crate::engine) enum Mend {
+    /// A ref is put where the records say.
+    Ref { name: String, to: CommitId, expected: Expected },
+    /// A blob is made again of a file that has its content.
+    Blob(PathBuf),
+    /// A file is made again of a blob.
+    Artefact { file: PathBuf, content: BlobId },
+    /// A letter that is none is put aside.
+    Letter(String),
+    /// The journal goes on from what is there of it.
+    Journal,
+    /// What stands in the place of the lease is put aside.
+    Lease,
+}
+
+/// Why a fault could not be mended. Fits after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub(in crate::engine) enum MendError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("write it: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Mend {
+    /// Mends; whoever calls owns the run, and its lease where that is there.
+    pub(in crate::engine) fn apply(&self, repo: &Repository, dir: &Path) -> Result<(), MendError> {
+        match self {
+            Mend::Ref { name, to, expected } => Ok(repo.set_ref(name, to, expected.clone())?),
+            Mend::Blob(file) => Ok(Blobs::new(dir).put(&fs::read(file)?).map(drop)?),
+            Mend::Artefact { file, content } => {
+                let content = Blobs::new(dir).get(content)?;
+                file.parent().map_or(Ok(()), fs::create_dir_all)?;
+                Ok(fs::write(file, content)?)
+            }
+            Mend::Letter(name) => Ok(Inbox::of(dir).refuse(name, "it cannot be read")?),
+            Mend::Journal => Ok(journal::settle(dir)?),
+            Mend::Lease => Ok(fs::rename(dir.join("lease"), dir.join("lease.aside"))?),
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn broken(name: impl Into<String>, detail: impl Into<String>) -> Fault {
+        Fault { name: name.into(), detail: detail.into(), verdict: Verdict::Broken, hint: None, mend: None }
+    }
+
+    pub(super) fn hint(self, hint: impl Into<String>) -> Fault {
+        Fault { hint: Some(hint.into()), ..self }
+    }
+
+    pub(super) fn mended_by(self, mend: Mend) -> Fault {
+        Fault { mend: Some(mend), hint: Some("`spinney doctor --repair` mends it".to_owned()), ..self }
+    }
+
+    fn lightly(self) -> Fault {
+        Fault { verdict: Verdict::Warn, ..self }
+    }
+}
+
+/// Returns what of a run's refs, commits and letters is not as its records say: what can be looked at in a moment.
+///
+/// # Errors
+/// Where git cannot tell.
+pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
+    let mut faults = refs(repo, run, records)?;
+    faults.extend(objects(repo, records, false)?);
+    faults.extend(letters(dir));
+    Ok(faults)
+}
+
+/// Returns whatever is not as the records of a run say.
+pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
+    let mut faults = refs(repo, run, records)?;
+    faults.extend(objects(repo, records, true)?);
+    faults.extend(blobs(dir, records));
+    faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
+        let lost =
+            Fault::broken(path.display().to_string(), format!("the worktree of `{node}` is gone, and with it what was done there since its last commit"));
+        lost.lightly().hint("`spinney resume` starts that attempt over in a new one")
+    }));
+    faults.extend(letters(dir));
+    Ok(faults)
+}
+
+/// The commits that nodes which have ended left: node and commit, the last of each.
+fn results(records: &[Record]) -> BTreeMap<&NodeId, &CommitId> {
+    let (mut captured, mut ended) = (BTreeMap::new(), BTreeSet::new());
+    for record in records {
+        match &record.event {
+            // Until its node has ended its ref may not be there yet.
+            Event::WorkCaptured { node, commit, .. } => drop(captured.insert(node, commit)),
+            Event::StepFinished { node, .. } => drop(ended.insert(node)),
+            _ => {}
+        }
+    }
+    captured.retain(|node, _| node.helper.is_none() && ended.contains(node));
+    captured
+}
+
+fn branch(records: &[Record]) -> Option<(&str, &CommitId)> {
+    records.iter().rev().find_map(|record| match &record.event {
+        Event::BranchMade { name, commit } => Some((name.as_str(), commit)),
+        _ => None,
+    })
+}
+
+fn refs(repo: &Repository, run: &RunId, records: &[Record]) -> Result<Vec<Fault>, GitError> {
+    let found: BTreeMap<String, CommitId> = repo.refs(&format!("refs/spinney/{run}"))?.into_iter().collect();
+    let mut faults = Vec::new();
+    for (node, commit) in results(records) {
+        let name = ref_of(run, &node.slug(), "result");
+        let (detail, expected) = match found.get(&name) {
+            Some(at) if at == commit => continue,
+            Some(at) => (format!("it stands at {at}, and the result of `{node}` is {commit}"), Expected::At(at.clone())),
+            None => (format!("it is gone, and keeps {commit}, the result of `{node}`"), Expected::Absent),
+        };
+        faults.push(Fault::broken(name.clone(), detail).mended_by(Mend::Ref { name, to: commit.clone(), expected }));
+    }
+    let Some((name, commit)) = branch(records) else { return Ok(faults) };
+    let landed = || Ok::<_, GitError>(repo.has_commit(commit)? && repo.is_ancestor(commit, &repo.head()?.commit)?);
+    match repo.ref_at(name)? {
+        Some(at) if at == *commit => {}
+        Some(at) => faults.push(
+            Fault::broken(name, format!("it stands at {at}, and the run left it at {commit}"))
+                .lightly()
+                .hint(format!("`git branch -f {} {commit}` puts it back, where nobody meant to move it", short_name(name))),
+        ),
+        // Who has landed it needs it no more.
+        None if landed()? => {}
+        None => {
+            let mend = Mend::Ref { name: name.to_owned(), to: commit.clone(), expected: Expected::Absent };
+            faults.push(Fault::broken(name, format!("it is gone, and keeps {commit}, what the run left")).lightly().mended_by(mend));
+        }
+    }
+    Ok(faults)
+}
+
+fn objects(repo: &Repository, records: &[Record], all: bool) -> Result<Vec<Fault>, GitError> {
+    let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else { return Ok(Vec::new()) };
+    let commits: BTreeSet<CommitId> = results(records).into_values().chain(branch(records).map(|(_, commit)| commit)).cloned().collect();
+    let hint = "`git fetch` from a clone that has it brings it back; otherwise begin a new run";
+    Ok(match repo.missing_objects(&commits, &started.base, all) {
+        Ok(missing) => missing
+            .into_iter()
+            .map(|object| {
+                let whose = results(records).into_iter().find(|(_, commit)| commit.0 == object).map(|(node, _)| format!("the result of `{node}`"));
+                let what = whose.unwrap_or_else(|| {
+                    if object == started.base.0 { "the commit that everything starts from".to_owned() } else { "part of its work".to_owned() }
+                });
+                Fault::broken(object, format!("the object is not in the repository any more: {what}")).hint(hint)
+            })
+            .collect(),
+        Err(GitError::Failed { reason, .. }) => vec![Fault::broken("the object database", reason).hint("`git fsck` says more")],
+        Err(error) => return Err(error),
+    })
+}
+
+fn blobs(dir: &Path, records: &[Record]) -> Vec<Fault> {
+    let blobs = Blobs::new(dir);
+    let mut known: BTreeMap<&BlobId, bool> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for record in records {
+        for id in ids(&record.event) {
+            let whole = *known.entry(id).or_insert_with(|| blobs.get(id).is_ok());
+            if whole {
+                continue;
+            }
+            let said = blobs.get(id).err().map(|error| because(&error)).unwrap_or_default();
+            let fault = Fault::broken(format!("blob {id} of record {}", record.seq), said);
+            faults.push(match &record.event {
+                Event::ArtefactKept { name, .. } if holds(&dir.join("artifacts").join(name), id) => {
+                    fault.mended_by(Mend::Blob(dir.join("artifacts").join(name)))
+                }
+                Event::ToolFinished { .. } | Event::ArtefactKept { .. } => fault.lightly().hint("only this output is lost; the run goes on without it"),
+                _ => fault,
+            });
+        }
+        if let Event::ArtefactKept { name, content, .. } = &record.event {
+            let file = dir.join("artifacts").join(name);
+            let is_last = !records[usize::try_from(record.seq).unwrap_or_default() + 1..]
+                .iter()
+                .any(|later| matches!(&later.event, Event::ArtefactKept { name: again, .. } if again == name));
+            if is_last && !holds(&file, content) && known.get(content) == Some(&true) {
+                let detail = "the file of this output is gone or was changed";
+                faults.push(Fault::broken(file.display().to_string(), detail).lightly().mended_by(Mend::Artefact { file, content: content.clone() }));
+            }
+        }
+    }
+    faults
+}
+
+fn holds(file: &Path, content: &BlobId) -> bool {
+    fs::read(file).is_ok_and(|bytes| BlobId::of(&bytes) == *content)
+}
+
+fn ids(event: &Event) -> Vec<&BlobId> {
+    if let Event::RunStarted(started) = event { started.script.iter().collect() } else { event.blobs() }
+}
+
+/// Returns the worktrees that agents at work have lost, with the node whose attempt each belongs to. Those of sub-agents are
+/// looked at where they are opened: one that has ended leaves none.
+pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, PathBuf> {
+    let mut open: BTreeMap<&NodeId, (&str, bool)> = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::WorkspaceMade { node, path, isolation, .. } if node.helper.is_none() && !path.is_empty() && isolation != "view" => {
+                open.insert(node, (path, false));
+            }
+            Event::AgentBriefed { node, .. } => {
+                if let Some((_, begun)) = open.get_mut(node) {
+                    *begun = true;
+                }
+            }
+            // Its work is a commit by now.
+            Event::WorkCaptured { node, .. } => drop(open.remove(node)),
+            Event::StepStarted { node, .. } | Event::StepFinished { node, .. } | Event::RetryScheduled { node, .. } => {
+                open.retain(|other, _| other.owner() != *node);
+            }
+            Event::RunFinished { .. } => open.clear(),
+            _ => {}
+        }
+    }
+    let lost = open.into_iter().filter(|(_, (path, begun))| *begun && !Path::new(path).is_dir());
+    lost.map(|(node, (path, _))| (node.owner(), PathBuf::from(path))).collect()
+}
+
+fn letters(dir: &Path) -> Vec<Fault> {
+    let inbox = Inbox::of(dir);
+    let unread = inbox.waiting().into_iter().filter(|name| inbox.read(name).is_none());
+    let mut faults: Vec<Fault> =
+        unread.map(|name| Fault::broken(format!("inbox/{name}.json"), "it is no letter that can be read").lightly().mended_by(Mend::Letter(name))).collect();
+    faults.extend(
+        inbox.foreign().into_iter().map(|name| Fault::broken(format!("inbox/{name}"), "it is no letter; nothing looks at it").lightly().hint("remove it")),
+    );
+    faults
+}
