@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// What is shown of a provider's message at most, in characters.
 const MESSAGE_CAP: usize = 400;
-/// Waits beyond this are taken for nonsense (the providers' own clients do so too).
-const SANE_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
+/// Waits beyond this are taken for nonsense; a limit by the month is none.
+const SANE_WAIT: Duration = Duration::from_hours(24 * 366);
 
 /// One failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,16 +25,26 @@ pub(super) struct Fault {
     pub(super) retry: bool,
     /// How long the provider asks to wait.
     pub(super) wait: Option<Duration>,
-    /// Whether the provider has too much to do, so that everyone should ask less.
-    pub(super) congested: bool,
+    /// Set where there is too much to do, so that it is to be asked less.
+    pub(super) crowded: Option<Crowded>,
     /// Whether it is the provider or the way to it that fails, so that it fails others too.
     pub(super) is_down: bool,
+}
+
+/// Who asks too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crowded {
+    /// We do (429).
+    Ours,
+    /// Everybody together does (503, 529, and what a stream ends with).
+    Theirs,
 }
 
 impl From<ModelError> for Fault {
     fn from(error: ModelError) -> Fault {
         let is_down = matches!(error.kind, ModelErrorKind::Overloaded | ModelErrorKind::Unreachable);
-        Fault { retry: error.kind.class() == Class::Wait, wait: None, congested: error.kind == ModelErrorKind::Overloaded, is_down, error }
+        let crowded = (error.kind == ModelErrorKind::Overloaded).then_some(Crowded::Theirs);
+        Fault { retry: error.kind.class() == Class::Wait, wait: None, crowded, is_down, error }
     }
 }
 
@@ -70,7 +80,12 @@ impl Fault {
         let error = ModelError { message: target.endpoint.redact(&error.message), ..error };
         let retry = if kind == ModelErrorKind::SpendLimit { false } else { hints.should_retry.unwrap_or(kind.class() == Class::Wait) };
         let wait = hints.wait.or(told.wait).or(hints.used_up.filter(|_| status == 429)).filter(sane);
-        Fault { retry, wait, congested: matches!(status, 429 | 503 | 529), is_down: kind == ModelErrorKind::Overloaded && status >= 500, error }
+        let crowded = match status {
+            429 => Some(Crowded::Ours),
+            503 | 529 => Some(Crowded::Theirs),
+            _ => None,
+        };
+        Fault { retry, wait, crowded, is_down: kind == ModelErrorKind::Overloaded && status >= 500, error }
     }
 }
 
@@ -227,6 +242,7 @@ mod tests {
         assert_eq!(wait(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
         assert_eq!(wait(&[("retry-after-ms", "250"), ("retry-after", "30")]), Some(Duration::from_millis(250)));
         assert_eq!(wait(&[("retry-after", "Mon, 30 Nov 2026 10:00:45 GMT")]), Some(Duration::from_secs(45)));
+        assert_eq!(wait(&[("retry-after", "2592000")]), Some(Duration::from_hours(24 * 30)));
         for nonsense in ["-1", "NaN", "inf", "1e300", "0", "soon", "Mon, 30 Nov 2026 09:00:00 GMT", "Mon, 99 Nov 2026 10:00:45 GMT", "Mon, 30 Nov 2026", ""] {
             assert_eq!(wait(&[("retry-after", nonsense)]), None, "{nonsense}");
         }

@@ -2,11 +2,12 @@
 //!
 //! A failed attempt is made again from the start, with the same bytes, and nothing of it is used: no tool runs before the
 //! reply is whole. Waits are at least what the provider asks for; where it asks for more than the ceiling, or for money,
-//! that is told at once and not waited for, by this call and by all that share its limit.
+//! that is told at once and not waited for, by this call and by all that share its limit. One that is only told to slow down
+//! has not failed as long as others get through: it is slowed down, and asked again until it has its turn.
 use super::{
     Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Sink, Target, capability,
-    fault::{Fault, RetryHints},
-    limiter::{Ask, LaneKey, Limits, Permit, Priority, Shut},
+    fault::{Crowded, Fault, RetryHints},
+    limiter::{self, Account, Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
     stream::{Watch, decode},
 };
@@ -31,6 +32,9 @@ const BEAT: Duration = Duration::from_secs(1);
 /// System text and tools of fewer bytes are not worth waiting for: providers cache from about 1000 tokens on.
 const PREFIX_BYTES: usize = 4096;
 
+/// How many times as many attempts may be made by one that is only told to slow down.
+const TURNS: u32 = 20;
+
 /// When to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
@@ -49,24 +53,61 @@ pub struct Retries {
 impl Default for Retries {
     /// 10 attempts, 0.5 s doubling to 8 s, 120 s at most.
     fn default() -> Retries {
-        Retries { max_attempts: 10, first_wait: Duration::from_millis(500), longest_wait: Duration::from_secs(8), ceiling: Duration::from_mins(2), seed: 0 }
+        Retries { max_attempts: 10, first_wait: Duration::from_millis(500), longest_wait: Duration::from_secs(8), ceiling: limiter::PATIENCE, seed: 0 }
     }
 }
 
 impl Retries {
-    /// Returns the wait after a failed attempt, which counts from 1: the ladder less up to a quarter, or what the provider
-    /// asks for plus up to a tenth, whichever is longer; `None` where another attempt makes no sense.
-    fn wait(&self, fault: &Fault, attempt: u32, salt: u64) -> Option<Duration> {
-        if !fault.retry || attempt >= self.max_attempts || fault.wait.is_some_and(|wait| wait > self.ceiling) {
-            return None;
+    /// Returns the wait after the failed attempts so far, from 1: the ladder less up to a quarter, or what the provider asks for
+    /// plus up to a tenth, whichever is longer.
+    ///
+    /// # Errors
+    /// Why another attempt makes no sense.
+    fn wait(&self, fault: &Fault, tries: &Tries, salt: u64) -> Result<Duration, Ended> {
+        if !fault.retry || fault.wait.is_some_and(|wait| wait > self.ceiling) {
+            return Err(Ended::Told);
+        }
+        if tries.failed >= self.max_attempts || tries.made >= self.max_attempts.saturating_mul(TURNS) {
+            return Err(Ended::Tried);
         }
         let mut random = fastrand::Rng::with_seed(self.seed ^ salt);
-        let rung = self.first_wait.saturating_mul(2_u32.saturating_pow(attempt - 1)).min(self.longest_wait);
+        let rung = self.first_wait.saturating_mul(2_u32.saturating_pow(tries.failed.saturating_sub(1))).min(self.longest_wait);
         let ladder = rung.mul_f64(1.0 - 0.25 * random.f64());
         let asked = fault.wait.unwrap_or_default().mul_f64(1.0 + 0.1 * random.f64());
         // Whole milliseconds, upwards: a clock that cuts the rest off would come too early.
-        u64::try_from(ladder.max(asked).as_micros().div_ceil(1_000)).ok().map(Duration::from_millis)
+        Ok(Duration::from_millis(u64::try_from(ladder.max(asked).as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)))
     }
+}
+
+/// The attempts at one reply.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tries {
+    /// All.
+    made: u32,
+    /// Those that count as failed.
+    failed: u32,
+    /// How many good answers others had had at the last of them.
+    seen: u64,
+}
+
+impl Tries {
+    /// Counts one that failed. Whoever is only told to slow down, while others get through, has not failed yet.
+    fn count(&mut self, fault: &Fault, successes: u64) {
+        let is_in_turn = fault.crowded.is_some() && successes > self.seen;
+        self.failed += u32::from(!is_in_turn);
+        self.seen = successes;
+    }
+}
+
+/// What ended the attempts at a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The provider's word.
+    Told,
+    /// There were as many as there may be.
+    Tried,
+    /// All who ask together had too many failures.
+    Spent,
 }
 
 /// Models behind HTTP endpoints.
@@ -95,10 +136,13 @@ impl HttpModel {
     /// Asks one model, as often as makes sense.
     async fn ask(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
         let request = provider(target.endpoint.protocol).request(call, target)?;
-        for attempt in 1..=self.retries.max_attempts.max(1) {
-            let permit = self.enter(target, wanted(call, target, &request, attempt), sink).await?;
+        let mut tries = Tries::default();
+        loop {
+            tries.made += 1;
+            let permit = self.enter(target, wanted(call, target, &request, tries.made), sink).await?;
+            tries.seen = if tries.made == 1 { permit.successes() } else { tries.seen };
             let span = trace::chat(&target.label());
-            trace::attempt(&span, attempt);
+            trace::attempt(&span, tries.made);
             let result = self.attempt(call, target, &request, (&permit, sink)).instrument(span.clone()).await;
             span::end(&span, result.as_ref().map_err(|fault| &fault.error));
             let fault = match result {
@@ -108,27 +152,42 @@ impl HttpModel {
                 }
                 Err(fault) => fault,
             };
-            let wait = self.retries.wait(&fault, attempt, salt(call, attempt)).filter(|_| fault.wait.is_some() || permit.may_retry());
-            self.note(&permit, &fault, wait);
-            let Some(wait) = wait else {
-                let asked = fault.wait;
-                let error = self.last_word(fault, attempt);
-                if error.kind.parks() {
-                    permit.close(&error, asked.filter(|_| error.kind == ModelErrorKind::Later));
+            tries.count(&fault, permit.successes());
+            let wait = self.wait(&fault, &tries, &permit, salt(call, tries.made));
+            self.note(&permit, &fault);
+            match wait {
+                Ok(wait) => {
+                    drop(permit);
+                    sink.retrying(&fault.error, millis(wait));
+                    self.clock.sleep_until(self.clock.now().after(wait)).await;
                 }
-                return Err(error);
-            };
-            drop(permit);
-            sink.retrying(&fault.error, millis(wait));
-            self.clock.sleep_until(self.clock.now().after(wait)).await;
+                Err(ended) => {
+                    let asked = fault.wait;
+                    let error = self.last_word(fault, &tries, ended);
+                    match (error.kind, asked) {
+                        (ModelErrorKind::SpendLimit, _) => self.limiter.close(&account(target.endpoint), &error),
+                        (ModelErrorKind::Later, Some(asked)) => permit.close(&error, asked),
+                        _ => {}
+                    }
+                    return Err(error);
+                }
+            }
         }
-        // The last attempt has no wait, so the loop has returned.
-        Err(ModelError::new(ModelErrorKind::Rejected, format!("{}: no attempt was made", target.label())))
+    }
+
+    /// Returns how long to wait for another attempt. Being told to slow down, or when to come again, is no failure that others
+    /// have to make up for.
+    fn wait(&self, fault: &Fault, tries: &Tries, permit: &Permit, salt: u64) -> Result<Duration, Ended> {
+        let wait = self.retries.wait(fault, tries, salt)?;
+        if fault.crowded.is_some() || fault.wait.is_some() {
+            return Ok(wait);
+        }
+        permit.retry_in().map(|budget| wait.max(budget)).ok_or(Ended::Spent)
     }
 
     /// Waits for a place, showing that it is alive.
     async fn enter(&self, target: Target<'_>, ask: Ask, sink: &dyn Sink) -> Result<Permit, ModelError> {
-        let lane = lane(target.endpoint);
+        let lane = LaneKey { account: account(target.endpoint), model: target.model.to_owned() };
         let mut entered = std::pin::pin!(self.limiter.enter(&lane, ask));
         loop {
             match timeout(BEAT, &mut entered).await {
@@ -138,33 +197,41 @@ impl HttpModel {
                     let message = format!("{}: every request has failed for {} s", target.label(), lasts.as_secs());
                     return Err(ModelError::new(ModelErrorKind::Overloaded, message).hint("resume the run once the provider answers again"));
                 }
+                Ok(Err(Shut::UsedUp(wait))) => return Err(self.later(format!("{}: its limit is used up", target.label()), None, wait)),
                 Err(_) => sink.alive(),
             }
         }
     }
 
     /// Tells the limiter of a failed attempt.
-    fn note(&self, permit: &Permit, fault: &Fault, wait: Option<Duration>) {
-        if fault.congested {
+    fn note(&self, permit: &Permit, fault: &Fault) {
+        if let Some(crowded) = fault.crowded {
             // Everybody waits as long as was asked, within reason: whoever comes later must not be held up for hours.
-            permit.rejected(fault.wait.or(wait).map(|wait| wait.min(self.retries.ceiling)));
+            permit.rejected(fault.wait.map(|wait| wait.min(self.retries.ceiling)), crowded == Crowded::Ours);
         }
         if fault.is_down {
             permit.failed();
         }
     }
 
-    fn last_word(&self, fault: Fault, attempt: u32) -> ModelError {
+    /// Says what ended the attempts.
+    fn last_word(&self, fault: Fault, tries: &Tries, ended: Ended) -> ModelError {
         let ModelError { kind, message, hint } = fault.error;
-        match fault.wait.filter(|wait| fault.retry && *wait > self.retries.ceiling) {
-            Some(wait) => {
-                let due = self.clock.now().after(wait);
-                let message = format!("{message} (it asks to wait {} s, until {due})", wait.as_secs());
-                ModelError { kind: ModelErrorKind::Later, message, hint: hint.or_else(|| Some(format!("resume the run after {due}"))) }
-            }
-            None if attempt > 1 => ModelError { kind, message: format!("{message} (after {attempt} attempts)"), hint },
-            None => ModelError { kind, message, hint },
-        }
+        let message = match (ended, fault.wait.filter(|_| fault.retry)) {
+            (Ended::Told, Some(wait)) => return self.later(message, hint, wait),
+            (Ended::Told, None) if tries.made > 1 => format!("{message} (at attempt {})", tries.made),
+            (Ended::Told, None) => message,
+            (Ended::Tried, _) => format!("{message} (given up after {} attempts)", tries.made),
+            (Ended::Spent, _) => format!("{message} (given up at attempt {}: too many requests to it have failed to make more of them again)", tries.made),
+        };
+        ModelError { kind, message, hint }
+    }
+
+    /// Says when to come again.
+    fn later(&self, message: String, hint: Option<String>, wait: Duration) -> ModelError {
+        let due = self.clock.now().after(wait);
+        let message = format!("{message} (it asks to wait {} s, until {due})", wait.as_secs());
+        ModelError { kind: ModelErrorKind::Later, message, hint: hint.or_else(|| Some(format!("resume the run after {due}"))) }
     }
 
     /// Reads the price table once, beside the first reply and off the scheduler's thread.
@@ -239,7 +306,6 @@ fn wanted(call: &ModelCall<'_>, target: Target<'_>, request: &HttpRequest, attem
     let shared = call.system.len() + call.tools.iter().map(|tool| tool.name.len() + tool.description.len()).sum::<usize>();
     let prefix = || hash_of(&(target.model, call.system, call.tools.iter().map(|tool| (&tool.name, &tool.description)).collect::<Vec<_>>()));
     Ask {
-        model: hash_of(&target.model),
         // About 3.2 bytes a token; what is counted in fact corrects it.
         tokens: bytes as u64 * 10 / 32,
         priority,
@@ -263,9 +329,9 @@ fn hash_of(value: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-fn lane(endpoint: &Endpoint) -> LaneKey {
+fn account(endpoint: &Endpoint) -> Account {
     let credential = endpoint.key.as_ref().map_or_else(|| endpoint.base_url.clone(), super::Secret::fingerprint);
-    LaneKey { provider: endpoint.name.clone(), credential }
+    Account { provider: endpoint.name.clone(), credential }
 }
 
 /// Makes waits of different callers differ, and those of the same call agree from run to run.
@@ -278,30 +344,54 @@ mod tests {
     use super::*;
 
     fn fault(retry: bool, wait: Option<u64>) -> Fault {
-        Fault { error: ModelError::new(ModelErrorKind::Overloaded, "x"), retry, wait: wait.map(Duration::from_millis), congested: true, is_down: false }
+        let error = ModelError::new(ModelErrorKind::Overloaded, "x");
+        Fault { error, retry, wait: wait.map(Duration::from_millis), crowded: Some(Crowded::Ours), is_down: false }
+    }
+
+    fn failed(failed: u32) -> Tries {
+        Tries { made: failed, failed, seen: 0 }
     }
 
     #[test]
     fn waits_climb_the_ladder_and_are_never_shorter_than_asked() {
         let retries = Retries::default();
         for salt in 0..200 {
-            let wait = |attempt, asked| retries.wait(&fault(true, asked), attempt, salt).unwrap().as_millis();
+            let wait = |attempt, asked| retries.wait(&fault(true, asked), &failed(attempt), salt).unwrap().as_millis();
             assert!((375..=500).contains(&wait(1, None)));
             assert!((750..=1_000).contains(&wait(2, None)));
             assert!((6_000..=8_000).contains(&wait(9, None)));
             assert!((30_000..=33_000).contains(&wait(1, Some(30_000))));
             assert!(wait(6, Some(1)) >= 6_000, "the ladder holds where less is asked for");
         }
-        let waits: std::collections::BTreeSet<_> = (0..50).map(|salt| retries.wait(&fault(true, Some(30_000)), 1, salt)).collect();
+        let waits: std::collections::BTreeSet<_> = (0..50).map(|salt| retries.wait(&fault(true, Some(30_000)), &failed(1), salt).unwrap()).collect();
         assert!(waits.len() > 40, "callers do not come back together");
     }
 
     #[test]
     fn some_failures_are_not_waited_for() {
         let retries = Retries::default();
-        assert_eq!(retries.wait(&fault(false, None), 1, 0), None);
-        assert_eq!(retries.wait(&fault(true, None), retries.max_attempts, 0), None);
-        assert_eq!(retries.wait(&fault(true, Some(3_600_000)), 1, 0), None);
-        assert!(retries.wait(&fault(true, Some(120_000)), 1, 0).is_some());
+        assert_eq!(retries.wait(&fault(false, None), &failed(1), 0), Err(Ended::Told));
+        assert_eq!(retries.wait(&fault(true, None), &failed(retries.max_attempts), 0), Err(Ended::Tried));
+        assert_eq!(retries.wait(&fault(true, Some(3_600_000)), &failed(1), 0), Err(Ended::Told));
+        assert!(retries.wait(&fault(true, Some(120_000)), &failed(1), 0).is_ok());
+    }
+
+    #[test]
+    fn whoever_only_waits_for_a_turn_is_not_given_up() {
+        let retries = Retries::default();
+        let (slow, broken) = (fault(true, None), Fault { crowded: None, ..fault(true, None) });
+        let counted = |fault: &Fault, is_moving: bool| {
+            let mut tries = Tries::default();
+            for n in 1_u32.. {
+                tries.made = n;
+                tries.count(fault, if is_moving { n.into() } else { 0 });
+                if retries.wait(fault, &tries, 0) == Err(Ended::Tried) {
+                    return n;
+                }
+            }
+            0
+        };
+        assert_eq!([counted(&slow, false), counted(&broken, true)], [10, 10]);
+        assert_eq!(counted(&slow, true), 200, "but not for ever");
     }
 }

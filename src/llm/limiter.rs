@@ -1,17 +1,21 @@
-//! One place to wait for everybody who asks the same provider with the same key.
+//! One place to wait for everybody who asks the same model with the same key: providers count by models, and what is too much for
+//! one says nothing of the others. Only a limit of money closes all that the key is for.
 //!
 //! Whoever finds no place waits: an orchestrator before those who have begun, those before the ones who come anew, and first
 //! come first served among equals. How many requests run at once follows what the provider bears (`window`), how fast they
-//! follow each other what its headers say is left (`buckets`). While it asks everybody to wait, nobody starts; while it only
+//! follow each other that too (`pace`), and what its headers say is left (`buckets`). While it asks everybody to wait, nobody starts; while it only
 //! fails, one asks for all. The first request with a prefix that a cache can hold goes alone until its reply begins, since
 //! only then can the others read what it wrote. Nobody is refused, unless waiting does not help.
 mod buckets;
+mod budget;
+mod pace;
 mod window;
 
 use super::ModelError;
 use crate::clock::Clock;
 pub(super) use buckets::Limits;
 use buckets::{Buckets, Need};
+use budget::Budget;
 use dashmap::DashMap;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +24,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Notify;
-use window::{Admission, Window};
+use window::{Admission, Rejection, Window};
 
 /// How long a prefix stays in a provider's cache after its last use.
 const WARM: Duration = Duration::from_mins(5);
@@ -28,15 +32,23 @@ const WARM: Duration = Duration::from_mins(5);
 const WARM_UP: Duration = Duration::from_secs(20);
 /// Prefixes that are remembered at most, before those that have gone cold are forgotten.
 const PREFIXES: usize = 256;
-/// Requests that may be made again, whatever became of the others; and of those beyond, one in so many.
-const FREE_RETRIES: u64 = 50;
-const RETRY_SHARE: u64 = 5;
+/// Nobody waits longer than this for what a provider says is used up.
+pub(super) const PATIENCE: Duration = Duration::from_mins(2);
+/// Nobody begins for so long after one was turned away without a word on when to come again.
+const PAUSE: Duration = Duration::from_millis(500);
 
-/// Who shares a limit: a provider and a name for its key.
+/// Who is paid: a provider and a name for its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct LaneKey {
+pub(super) struct Account {
     pub(super) provider: String,
     pub(super) credential: String,
+}
+
+/// Who shares a limit: an account and a model.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LaneKey {
+    pub(super) account: Account,
+    pub(super) model: String,
 }
 
 /// Who goes first.
@@ -53,8 +65,6 @@ pub(super) enum Priority {
 /// One request that wants a place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
-    /// A name for the model.
-    pub(super) model: u64,
     /// Input tokens, as far as the provider is expected to count them.
     pub(super) tokens: u64,
     pub(super) priority: Priority,
@@ -69,20 +79,23 @@ pub(super) enum Shut {
     Closed(ModelError),
     /// It has only failed for this long.
     Outage(Duration),
+    /// What it bears is used up for this long.
+    UsedUp(Duration),
 }
 
 /// The shared limits. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     lanes: Arc<DashMap<LaneKey, Arc<Mutex<Line>>>>,
+    closed: Arc<DashMap<Account, ModelError>>,
     clock: Clock,
     max: u32,
 }
 
 impl Limiter {
-    /// Makes limits that never let more than `max` requests run at once per provider and key.
+    /// Makes limits that never let more than `max` requests run at once per key and model.
     pub fn new(clock: Clock, max: u32) -> Limiter {
-        Limiter { lanes: Arc::new(DashMap::new()), clock, max: max.max(1) }
+        Limiter { lanes: Arc::default(), closed: Arc::default(), clock, max: max.max(1) }
     }
 
     /// Waits for a place.
@@ -91,6 +104,10 @@ impl Limiter {
     /// Where waiting does not help.
     pub(super) async fn enter(&self, key: &LaneKey, ask: Ask) -> Result<Permit, Shut> {
         let lane = Arc::clone(&self.lanes.entry(key.clone()).or_insert_with(|| Arc::new(Mutex::new(Line::new(self.max)))));
+        // After the lane is there: whoever closes the account either was seen here or sees the lane.
+        if let Some(error) = self.closed.get(&key.account) {
+            return Err(Shut::Closed(error.clone()));
+        }
         let turn = Arc::new(Notify::new());
         let place = line(&lane).join(ask, turn.clone());
         // From here on the place in the line is given back wherever this is dropped.
@@ -110,6 +127,14 @@ impl Limiter {
                     }
                 }
             }
+        }
+    }
+
+    /// Sends everybody away who waits or comes with this account, for good.
+    pub(super) fn close(&self, account: &Account, error: &ModelError) {
+        self.closed.insert(account.clone(), error.clone());
+        for lane in self.lanes.iter().filter(|lane| lane.key().account == *account) {
+            line(&lane).close(Closed { error: error.clone(), until: None });
         }
     }
 }
@@ -148,9 +173,10 @@ impl Permit {
         self.line().succeeded(self.place, self.ask.tokens, counted, self.clock.elapsed());
     }
 
-    /// Takes note that the provider has too much to do, and asks everybody to wait where `wait` is given.
-    pub(super) fn rejected(&self, wait: Option<Duration>) {
-        self.line().rejected(self.place, self.clock.elapsed(), wait);
+    /// Takes note that the provider has too much to do, and asks everybody to wait where `wait` is given; whether it is us who ask
+    /// too much.
+    pub(super) fn rejected(&self, wait: Option<Duration>, is_ours: bool) {
+        self.line().rejected(self.place, self.clock.elapsed(), (wait.unwrap_or(PAUSE), is_ours));
     }
 
     /// Takes note of a failure that is the provider's or the way's.
@@ -158,15 +184,21 @@ impl Permit {
         self.line().window.failed(self.clock.elapsed());
     }
 
-    /// Sends everybody away who waits or comes: for good, or for so long those who want the same model.
-    pub(super) fn close(&self, error: &ModelError, wait: Option<Duration>) {
-        let until = wait.map(|wait| self.clock.elapsed().saturating_add(wait));
-        self.line().close(Closed { error: error.clone(), model: wait.map(|_| self.ask.model), until });
+    /// Sends everybody away for so long who wants the same model.
+    pub(super) fn close(&self, error: &ModelError, wait: Duration) {
+        let until = self.clock.elapsed().saturating_add(wait);
+        self.line().close(Closed { error: error.clone(), until: Some(until) });
     }
 
-    /// Returns whether one more request may be made again: an outage must not multiply what is asked.
-    pub(super) fn may_retry(&self) -> bool {
-        self.line().may_retry()
+    /// Returns how long it is until one more failed request may be made again, where anybody waits for that: an outage must not
+    /// multiply what is asked.
+    pub(super) fn retry_in(&self) -> Option<Duration> {
+        self.line().budget.take(self.clock.elapsed(), PATIENCE)
+    }
+
+    /// Returns how many good answers there were so far to whomever.
+    pub(super) fn successes(&self) -> u64 {
+        self.line().successes
     }
 }
 
@@ -189,6 +221,7 @@ struct Waiting {
 /// What one who has a place has taken.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
+    began: Duration,
     need: Need,
     prefix: Option<u64>,
     is_settled: bool,
@@ -202,11 +235,10 @@ enum Warmth {
     Until(Duration),
 }
 
-/// Why nobody is let in, or nobody who wants this model, until when.
+/// Why nobody is let in, and until when.
 #[derive(Debug)]
 struct Closed {
     error: ModelError,
-    model: Option<u64>,
     until: Option<Duration>,
 }
 
@@ -228,7 +260,8 @@ struct Line {
     joined: u64,
     prefixes: HashMap<u64, Warmth>,
     closed: Vec<Closed>,
-    retried: u64,
+    successes: u64,
+    budget: Budget,
 }
 
 impl Line {
@@ -241,7 +274,8 @@ impl Line {
             joined: 0,
             prefixes: HashMap::new(),
             closed: Vec::new(),
-            retried: 0,
+            successes: 0,
+            budget: Budget::default(),
         }
     }
 
@@ -254,16 +288,15 @@ impl Line {
 
     /// Lets in whoever may come in, and says how the one at this place stands.
     fn stand(&mut self, place: Place, now: Duration) -> Standing {
-        self.closed.retain(|closed| closed.until.is_none_or(|until| until > now));
         let wait = self.let_in(now);
         if self.inside.contains_key(&place) {
             return Standing::In;
         }
-        if let Some(error) = self.waiting.get(&place).and_then(|waiting| self.closed_for(&waiting.ask)) {
-            return Standing::Out(Shut::Closed(error.clone()));
+        if let Some(closed) = self.closed.first() {
+            return Standing::Out(Shut::Closed(closed.error.clone()));
         }
         match wait {
-            Err(lasts) => Standing::Out(Shut::Outage(lasts)),
+            Err(shut) => Standing::Out(shut),
             Ok(wait) if self.waiting.first_key_value().is_some_and(|(first, _)| *first == place) => Standing::Waits(wait),
             Ok(wait) => {
                 if wait.is_some() {
@@ -284,15 +317,16 @@ impl Line {
     /// Lets in whoever may come in, in order; returns how long it is until somebody may for whom it is only a matter of time.
     ///
     /// # Errors
-    /// How long the provider has only failed, where nobody is to wait for it.
-    fn let_in(&mut self, now: Duration) -> Result<Option<Duration>, Duration> {
+    /// Why nobody is to wait for it.
+    fn let_in(&mut self, now: Duration) -> Result<Option<Duration>, Shut> {
+        self.closed.retain(|closed| closed.until.is_none_or(|until| until > now));
+        if !self.closed.is_empty() {
+            return Ok(None);
+        }
         let mut wait: Option<Duration> = None;
         let mut behind = Bound::Unbounded;
         while let Some((place, ask)) = self.waiting.range((behind, Bound::Unbounded)).next().map(|(place, waiting)| (*place, waiting.ask)) {
             behind = Bound::Excluded(place);
-            if self.closed_for(&ask).is_some() {
-                continue;
-            }
             if let Some(warm_in) = self.warms_up(&ask, now) {
                 wait = Some(sooner(wait, warm_in));
                 continue;
@@ -301,14 +335,17 @@ impl Line {
                 Admission::Now => {}
                 Admission::Full => return Ok(wait),
                 Admission::After(open_in) => return Ok(Some(sooner(wait, open_in))),
-                Admission::Outage(lasts) => return Err(lasts),
+                Admission::Outage(lasts) => return Err(Shut::Outage(lasts)),
             }
             let need = self.buckets.need(ask.tokens);
             if let Err(filled_in) = self.buckets.take(need, now) {
+                if filled_in > PATIENCE {
+                    return Err(Shut::UsedUp(filled_in));
+                }
                 return Ok(Some(sooner(wait, filled_in)));
             }
             self.window.enter(now);
-            self.inside.insert(place, Taken { need, prefix: ask.prefix, is_settled: false });
+            self.inside.insert(place, Taken { began: now, need, prefix: ask.prefix, is_settled: false });
             self.note_prefix(place, ask.prefix, now);
             if let Some(waiting) = self.waiting.remove(&place) {
                 waiting.turn.notify_one();
@@ -346,14 +383,17 @@ impl Line {
 
     fn succeeded(&mut self, place: Place, tokens: u64, counted: (u64, u64), now: Duration) {
         self.window.succeeded(now);
+        self.successes += 1;
+        self.budget.succeeded();
         if let Some(taken) = self.inside.get_mut(&place).filter(|taken| !taken.is_settled) {
             taken.is_settled = true;
             self.buckets.settle(taken.need, tokens, counted);
         }
     }
 
-    fn rejected(&mut self, place: Place, now: Duration, wait: Option<Duration>) {
-        self.window.rejected(now, wait);
+    fn rejected(&mut self, place: Place, now: Duration, (wait, is_ours): (Duration, bool)) {
+        let began = self.inside.get(&place).map_or(now, |taken| taken.began);
+        self.window.rejected(Rejection { began, wait, is_ours }, now);
         if let Some(taken) = self.inside.get_mut(&place).filter(|taken| !taken.is_settled) {
             taken.is_settled = true;
             self.buckets.give_back(taken.need, true);
@@ -378,19 +418,9 @@ impl Line {
         }
     }
 
-    fn closed_for(&self, ask: &Ask) -> Option<&ModelError> {
-        self.closed.iter().find(|closed| closed.model.is_none_or(|model| model == ask.model)).map(|closed| &closed.error)
-    }
-
     fn close(&mut self, closed: Closed) {
         self.closed.push(closed);
         self.waiting.values().for_each(|waiting| waiting.turn.notify_one());
-    }
-
-    fn may_retry(&mut self) -> bool {
-        let may = self.retried < FREE_RETRIES + self.joined / RETRY_SHARE;
-        self.retried += u64::from(may);
-        may
     }
 }
 

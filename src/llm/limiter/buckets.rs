@@ -7,6 +7,9 @@ use std::time::Duration;
 
 /// The time that a limit counts for where the provider does not say when it is as it was.
 const WINDOW: Duration = Duration::from_mins(1);
+/// What a limit is taken to be given back of in a second at least, where the provider says neither how much it is nor when it is as
+/// it was: after two seconds one may try.
+const PROBES_PER_SECOND: f64 = 0.5;
 /// Times shorter than this are rounded too much for a rate: they only say that it is not slower than with a second more.
 const LONG_ENOUGH: f64 = 5.0;
 /// How much the newest reply counts in what replies are like.
@@ -90,7 +93,8 @@ fn hear(bucket: &mut Option<Bucket>, told: Told, now: Duration) {
     let Some(remaining) = told.remaining else { return };
     let size = told.limit.or(bucket.map(|bucket| bucket.size)).unwrap_or(remaining).max(remaining).max(1.0);
     let used = size - remaining;
-    let known = bucket.filter(|bucket| bucket.size.total_cmp(&size).is_eq()).map_or(size / WINDOW.as_secs_f64(), |bucket| bucket.per_second);
+    let guess = || (size / WINDOW.as_secs_f64()).max(PROBES_PER_SECOND);
+    let known = bucket.filter(|bucket| bucket.size.total_cmp(&size).is_eq()).map_or_else(guess, |bucket| bucket.per_second);
     let per_second = match told.reset.map(|reset| reset.as_secs_f64()) {
         Some(reset) if reset >= LONG_ENOUGH && used > 0.0 => used / reset,
         Some(reset) => known.max(used / (reset + 1.0)),
@@ -261,6 +265,18 @@ mod tests {
         // One that needs more than there ever is goes once it is full.
         assert_eq!(buckets.take(buckets.need(1_000_000), S(11)), Err(S(59)));
         assert_eq!(buckets.take(buckets.need(1_000_000), S(70)), Ok(()));
+    }
+
+    #[test]
+    fn a_rest_of_nothing_without_a_time_is_tried_again_shortly() {
+        let bare = Told { remaining: Some(0.0), ..Told::default() };
+        for limits in [Limits { requests: bare, ..Limits::default() }, Limits { tokens: bare, ..Limits::default() }] {
+            let mut buckets = Buckets::new();
+            buckets.hear(&limits, S(0));
+            let need = buckets.need(20_000);
+            assert_eq!(buckets.take(need, S(0)), Err(S(2)));
+            assert_eq!(buckets.take(need, S(2)), Ok(()));
+        }
     }
 
     #[test]

@@ -6,11 +6,15 @@ use crate::{clock::Timestamp, tasks::Tasks};
 const S: fn(u64) -> Duration = Duration::from_secs;
 
 fn key(name: &str) -> LaneKey {
-    LaneKey { provider: name.to_owned(), credential: String::new() }
+    lane(name, "m")
+}
+
+fn lane(name: &str, model: &str) -> LaneKey {
+    LaneKey { account: Account { provider: name.to_owned(), credential: String::new() }, model: model.to_owned() }
 }
 
 fn ask(priority: Priority) -> Ask {
-    Ask { model: 1, tokens: 1_000, priority, prefix: None }
+    Ask { tokens: 1_000, priority, prefix: None }
 }
 
 async fn enter(limiter: &Limiter, name: &str) -> Permit {
@@ -51,19 +55,19 @@ async fn after_a_rejection_everybody_waits_for_the_gate() {
     let clock = Clock::fake(Timestamp(1_000));
     let limiter = Limiter::new(clock.clone(), 4);
     let permit = enter(&limiter, "a").await;
-    permit.rejected(Some(S(30)));
+    permit.rejected(Some(S(30)), false);
     drop(permit);
     drop(enter(&limiter, "a").await);
     assert_eq!(clock.now(), Timestamp(31_001));
     let permit = enter(&limiter, "a").await;
-    permit.rejected(Some(Duration::from_micros(1_500)));
+    permit.rejected(Some(Duration::from_micros(1_500)), false);
     drop(permit);
     drop(enter(&limiter, "a").await);
     assert_eq!(clock.now(), Timestamp(31_003), "a part of a millisecond is waited for");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_lane_sends_everybody_away_until_it_opens() {
+async fn a_closed_lane_sends_everybody_away_until_it_opens_and_other_models_are_open() {
     let clock = Clock::fake(Timestamp(0));
     let limiter = Limiter::new(clock.clone(), 1);
     let permit = enter(&limiter, "a").await;
@@ -71,23 +75,60 @@ async fn a_closed_lane_sends_everybody_away_until_it_opens() {
     let mut waiting = std::pin::pin!(limiter.enter(&lane, ask(Priority::Begun)));
     assert!(tokio::time::timeout(S(1), &mut waiting).await.is_err());
     let error = ModelError::new(ModelErrorKind::Overloaded, "come tomorrow");
-    permit.close(&error, Some(S(3_600)));
+    permit.close(&error, S(3_600));
     drop(permit);
     assert_eq!(waiting.await.unwrap_err(), Shut::Closed(error.clone()));
     assert_eq!(limiter.enter(&key("a"), ask(Priority::New)).await.unwrap_err(), Shut::Closed(error.clone()));
-    drop(limiter.enter(&key("a"), Ask { model: 2, ..ask(Priority::New) }).await.unwrap());
+    drop(limiter.enter(&super::tests::lane("a", "n"), ask(Priority::New)).await.unwrap());
     clock.advance(S(3_600));
-    let permit = enter(&limiter, "a").await;
-    permit.close(&error, None);
+    drop(enter(&limiter, "a").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_account_sends_everybody_away_whatever_model_is_wanted() {
+    let clock = Clock::fake(Timestamp(0));
+    let limiter = Limiter::new(clock.clone(), 1);
+    let error = ModelError::new(ModelErrorKind::SpendLimit, "no money");
+    let (permit, lane) = (enter(&limiter, "a").await, key("a"));
+    let mut waiting = std::pin::pin!(limiter.enter(&lane, ask(Priority::Begun)));
+    assert!(tokio::time::timeout(S(1), &mut waiting).await.is_err());
+    limiter.close(&key("a").account, &error);
+    drop(permit);
     clock.advance(S(1_000_000));
-    assert_eq!(limiter.enter(&key("a"), Ask { model: 2, ..ask(Priority::Orchestrator) }).await.unwrap_err(), Shut::Closed(error));
+    assert_eq!(waiting.await.unwrap_err(), Shut::Closed(error.clone()));
+    assert_eq!(limiter.enter(&super::tests::lane("a", "n"), ask(Priority::New)).await.unwrap_err(), Shut::Closed(error));
+    drop(enter(&limiter, "b").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_used_up_for_hours_is_not_waited_for() {
+    let limiter = Limiter::new(Clock::fake(Timestamp(0)), 4);
+    let permit = enter(&limiter, "a").await;
+    let told = buckets::Told { limit: Some(20.0), remaining: Some(0.0), reset: Some(S(6 * 3_600)) };
+    permit.heard(&Limits { requests: told, ..Limits::default() });
+    drop(permit);
+    assert_eq!(limiter.enter(&key("a"), ask(Priority::Begun)).await.unwrap_err(), Shut::UsedUp(S(6 * 3_600 / 20)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_model_that_only_fails_does_not_hold_up_another() {
+    let clock = Clock::fake(Timestamp(0));
+    let limiter = Limiter::new(clock.clone(), 4);
+    for _ in 0..5 {
+        let permit = enter(&limiter, "a").await;
+        permit.rejected(Some(S(100)), true);
+        permit.failed();
+    }
+    let before = clock.now();
+    drop(limiter.enter(&lane("a", "n"), ask(Priority::New)).await.unwrap());
+    assert_eq!(clock.now(), before);
 }
 
 #[test]
 fn the_first_with_a_prefix_goes_alone_until_its_reply_begins() {
     let mut line = Line::new(16);
     let now = S(0);
-    let join = |line: &mut Line, prefix, priority| line.join(Ask { model: 1, tokens: 0, priority, prefix }, Arc::new(Notify::new()));
+    let join = |line: &mut Line, prefix, priority| line.join(Ask { tokens: 0, priority, prefix }, Arc::new(Notify::new()));
     let all = [Some(1), Some(1), Some(2), Some(1), None].map(|prefix| join(&mut line, prefix, Priority::New));
     let inside = |line: &Line| all.map(|place| line.inside.contains_key(&place));
     assert_eq!(line.let_in(now), Ok(Some(WARM_UP)));
@@ -112,14 +153,4 @@ fn the_first_with_a_prefix_goes_alone_until_its_reply_begins() {
     assert_eq!(cold.map(|place| line.inside.contains_key(&place)), [false, false, true]);
     assert_eq!(line.let_in(far + WARM_UP), Ok(None), "nobody waits longer than that");
     assert!(cold.iter().all(|place| line.inside.contains_key(place)));
-}
-
-#[test]
-fn what_may_be_made_again_grows_with_what_is_asked() {
-    let mut line = Line::new(1);
-    assert_eq!((0..1_000).filter(|_| line.may_retry()).count(), 50);
-    for _ in 0..100 {
-        line.join(ask(Priority::New), Arc::new(Notify::new()));
-    }
-    assert_eq!((0..1_000).filter(|_| line.may_retry()).count(), 20);
 }

@@ -1,12 +1,13 @@
-//! How many may run at once, and from when. Values in, values out: time is handed in.
+//! How many may run at once, from when, and how far apart they begin. Values in, values out: time is handed in.
+use super::pace::Pace;
 use std::time::Duration;
 
 /// How many requests run at once before anything is known.
 const FIRST_LIMIT: f64 = 4.0;
 /// The limit grows by no more than so many in a second: providers refuse what comes too suddenly.
 const RAMP_PER_SECOND: f64 = 1.0;
-/// The limit is halved at most once in this time: the answers that follow belong to the same crowd.
-const CUT_EVERY: Duration = Duration::from_secs(5);
+/// Where no more than so many run and it is still too much, it is how fast they follow each other that is.
+const FEW: u32 = 4;
 /// So many failures in a row, whosever they are, are taken for an outage.
 const TRIP: u32 = 5;
 /// How long nobody asks at the beginning of an outage; doubled with every failed probe.
@@ -27,7 +28,19 @@ pub(super) struct Window {
     cut: Option<Duration>,
     /// When the limit began to grow, and from what.
     ramp: Option<(Duration, f64)>,
+    pace: Pace,
     breaker: Breaker,
+}
+
+/// A request that was turned away because there are too many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rejection {
+    /// When it began.
+    pub(super) began: Duration,
+    /// How long nobody is to begin.
+    pub(super) wait: Duration,
+    /// Whether it is us who ask too much (429), and not everybody.
+    pub(super) is_ours: bool,
 }
 
 /// Keeps everybody from asking a provider that only fails.
@@ -54,7 +67,7 @@ pub(super) enum Admission {
 impl Window {
     pub(super) fn new(max: u32) -> Window {
         let max = f64::from(max);
-        Window { limit: FIRST_LIMIT.min(max), max, running: 0, gate: Duration::ZERO, cut: None, ramp: None, breaker: Breaker::default() }
+        Window { limit: FIRST_LIMIT.min(max), max, running: 0, gate: Duration::ZERO, cut: None, ramp: None, pace: Pace::default(), breaker: Breaker::default() }
     }
 
     /// Says whether one more may start; it has not started yet.
@@ -74,12 +87,19 @@ impl Window {
         if self.gate > now {
             return Admission::After(self.gate.saturating_sub(now));
         }
-        if f64::from(self.running) + 1.0 > self.limit { Admission::Full } else { Admission::Now }
+        if f64::from(self.running) + 1.0 > self.limit {
+            return Admission::Full;
+        }
+        match self.pace.wait(now) {
+            Duration::ZERO => Admission::Now,
+            wait => Admission::After(wait),
+        }
     }
 
     /// Notes that one more starts.
     pub(super) fn enter(&mut self, now: Duration) {
         self.running += 1;
+        self.pace.begins(now);
         self.breaker.is_probed = self.breaker.pause.is_some();
         self.ramp.get_or_insert((now, self.limit));
     }
@@ -100,17 +120,23 @@ impl Window {
         let ramp = base + RAMP_PER_SECOND * now.saturating_sub(since).as_secs_f64();
         let step = if self.cut.is_some() { 1.0 / self.limit } else { 1.0 };
         self.limit = (self.limit + step).min(ramp.max(self.limit)).min(self.max);
+        self.pace.quicken();
     }
 
-    /// Notes that the provider has too much to do, and until when it asks everybody to wait.
-    pub(super) fn rejected(&mut self, now: Duration, wait: Option<Duration>) {
-        if self.cut.is_none_or(|cut| now >= cut + CUT_EVERY) {
-            self.limit = (self.limit / 2.0).max(1.0);
+    /// Notes that the provider has too much to do. What was under way when the limit was cut last belongs to the same crowd, and
+    /// says nothing new.
+    pub(super) fn rejected(&mut self, rejection: Rejection, now: Duration) {
+        if self.cut.is_none_or(|cut| rejection.began >= cut) {
+            if rejection.is_ours && (self.running <= FEW || self.pace.is_kept()) {
+                self.pace.slow_down(now);
+            }
+            // What was allowed and never used says nothing of what is borne.
+            self.limit = (self.limit.min(f64::from(self.running)) / 2.0).max(1.0);
             self.cut = Some(now);
             self.ramp = Some((now, self.limit));
         }
         // Only ever extended: a shorter wait does not take back a longer one.
-        self.gate = self.gate.max(now.saturating_add(wait.unwrap_or_default()));
+        self.gate = self.gate.max(now.saturating_add(rejection.wait));
     }
 
     /// Notes a failure of the provider's or of the way to it. After some in a row nobody asks for a while, and then one.
@@ -138,6 +164,10 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
+    fn rejected(window: &mut Window, began: Duration, wait: Duration) {
+        window.rejected(Rejection { began, wait, is_ours: false }, began);
+    }
+
     fn enter(window: &mut Window, now: Duration) -> bool {
         let is_admitted = window.admits(now) == Admission::Now;
         if is_admitted {
@@ -159,8 +189,9 @@ mod tests {
             window.succeeded(S(60));
         }
         assert!((window.limit - 8.0).abs() < f64::EPSILON, "never beyond the maximum");
+        while enter(&mut window, S(60)) {}
         for _ in 0..20 {
-            window.rejected(S(60), None);
+            window.rejected(Rejection { began: S(60), wait: S(0), is_ours: true }, S(61));
         }
         assert!((window.limit - 4.0).abs() < f64::EPSILON, "one crowd, one cut");
         for _ in 0..4 {
@@ -168,7 +199,7 @@ mod tests {
         }
         assert!(window.limit > 4.8 && window.limit < 5.0, "a round of answers, one more: {}", window.limit);
         for n in 0..20 {
-            window.rejected(S(200 + 5 * n), None);
+            rejected(&mut window, S(200 + 5 * n), S(0));
         }
         assert!((window.limit - 1.0).abs() < f64::EPSILON, "never below one");
     }
@@ -176,10 +207,10 @@ mod tests {
     #[test]
     fn the_gate_holds_everybody_and_is_only_extended() {
         let mut window = Window::new(8);
-        window.rejected(S(100), Some(S(30)));
-        window.rejected(S(110), Some(S(1)));
+        rejected(&mut window, S(100), S(30));
+        rejected(&mut window, S(110), S(1));
         assert_eq!(window.admits(S(110)), Admission::After(S(20)));
-        window.rejected(S(120), Some(Duration::MAX));
+        rejected(&mut window, S(120), Duration::MAX);
         assert!(matches!(window.admits(S(130)), Admission::After(_)), "no overflow");
     }
 

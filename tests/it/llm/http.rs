@@ -276,6 +276,111 @@ async fn attempts_are_bounded_and_the_last_error_says_how_many() {
     assert_eq!(server.asked().len(), 3);
 }
 
+/// Has 30 agents ask ten times each, and returns how many had every answer.
+async fn thirty(model: &HttpModel) -> usize {
+    let mut tasks = Tasks::default();
+    for agent in 0..30 {
+        let model = model.clone();
+        let work = async move {
+            let mut talk = Talk::new("anthropic/claude-opus-5-5", &format!("task {agent}"));
+            for _ in 0..10 {
+                let Ok(reply) = ask(&model, &talk).await else { return false };
+                talk.answer(&reply, "go on");
+            }
+            true
+        };
+        tasks.spawn(work, |_| false);
+    }
+    let mut whole = 0;
+    while let Some(is_whole) = tasks.next().await {
+        whole += usize::from(is_whole);
+    }
+    whole
+}
+
+#[tokio::test]
+async fn nobody_is_lost_where_each_second_answer_fails_however_it_does() {
+    let cut = Delivery { cut_at: Some(40), ..Delivery::default() };
+    for (fault, delivery) in [
+        (Answer::error(429, "rate_limit_error"), Delivery::default()),
+        (Answer::wait(429, "rate_limit_error", "1"), Delivery::default()),
+        (Answer::error(529, "overloaded_error"), Delivery::default()),
+        (Answer::Say(Said::text("broken")), cut),
+    ] {
+        let name = format!("{fault:?}");
+        let server = Server::start_with(
+            move |asked| {
+                if asked.number % 2 == 1 { (fault.clone(), delivery) } else { (Answer::Say(Said::text("ok")), Delivery::default()) }
+            },
+        )
+        .await;
+        let (model, _) = model(&server);
+        assert_eq!(thirty(&model).await, 30, "{name}: 300 failures in all");
+        assert!(server.asked().len() >= 590, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_only_fails_is_not_asked_over_and_over() {
+    let server = Server::start_with(|_| (Answer::Say(Said::text("never whole")), Delivery { cut_at: Some(40), ..Delivery::default() })).await;
+    let (model, clock) = model(&server);
+    let before = clock.now();
+    assert_eq!(thirty(&model).await, 0);
+    let (asked, seconds) = (server.asked().len(), clock.now().since(before).as_secs());
+    assert!(asked <= 30 + 50 + usize::try_from(seconds).unwrap() / 2 + 1, "{asked} requests in {seconds} s");
+}
+
+#[tokio::test]
+async fn one_model_that_has_too_much_to_do_does_not_hold_up_another_of_the_same_key() {
+    let server =
+        Server::start(|asked| if asked.json["model"] == "claude-opus-5-5" { Answer::error(529, "overloaded_error") } else { Answer::Say(Said::text("ok")) })
+            .await;
+    let (model, clock) = model(&server);
+    for _ in 0..3 {
+        let error = ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap_err();
+        assert!(error.message.contains("HTTP 529") && error.message.contains("given up after 10 attempts"), "{error}");
+    }
+    let before = clock.now();
+    ask(&model, &Talk::new("anthropic/claude-sonnet-5-5", "x")).await.unwrap();
+    assert_eq!(clock.now(), before, "it goes at once");
+}
+
+#[tokio::test]
+async fn a_limit_of_money_closes_all_that_the_key_is_for() {
+    let server = Server::start(|_| Answer::Status(429, Vec::new(), r#"{"error":{"type":"insufficient_quota","message":"spent"}}"#.to_owned())).await;
+    let (model, _) = model(&server);
+    for name in ["anthropic/claude-opus-5-5", "anthropic/claude-sonnet-5-5"] {
+        assert_eq!(ask(&model, &Talk::new(name, "x")).await.unwrap_err().kind, ModelErrorKind::SpendLimit);
+    }
+    assert_eq!(server.asked().len(), 1, "the other is not asked");
+}
+
+#[tokio::test]
+async fn a_limit_that_a_good_answer_says_is_used_up_for_hours_parks() {
+    let daily = |asked: &crate::server::Asked| {
+        let headers = vec![("x-ratelimit-limit", "20".to_owned()), ("x-ratelimit-remaining", "0".to_owned()), ("x-ratelimit-reset", "21600".to_owned())];
+        Answer::Status(200, headers, String::from_utf8(Said::text("ok").anthropic(asked)).unwrap())
+    };
+    let server = Server::start(daily).await;
+    let (model, clock) = model(&server);
+    ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap();
+    let before = clock.now();
+    let error = ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap_err();
+    assert_eq!((error.kind, clock.now()), (ModelErrorKind::Later, before), "{error}");
+    assert!(error.message.contains("used up") && error.hint.is_some_and(|hint| hint.contains("resume")), "{}", error.message);
+    // Without a word on when, it is tried again shortly.
+    let bare = |asked: &crate::server::Asked| {
+        Answer::Status(200, vec![("x-ratelimit-remaining-requests", "0".to_owned())], String::from_utf8(Said::text("ok").anthropic(asked)).unwrap())
+    };
+    let server = Server::start(bare).await;
+    let (model, clock) = self::model(&server);
+    for _ in 0..3 {
+        let before = clock.now();
+        ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap();
+        assert!(clock.now().since(before) < Duration::from_secs(5));
+    }
+}
+
 #[tokio::test]
 async fn nobody_there_is_unreachable() {
     let server = Server::start(|_| Answer::Say(Said::text("x"))).await;
