@@ -234,6 +234,11 @@ impl HttpResponse {
         self.inner.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
+    /// Returns how the body begins, before anything of it is taken.
+    pub fn begins(&self) -> &[u8] {
+        self.first.as_deref().unwrap_or_default()
+    }
+
     /// Waits for the next piece of the body; `None` at its end.
     ///
     /// # Errors

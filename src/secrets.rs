@@ -24,6 +24,9 @@ use std::{
 pub const VALUE_BYTES_MIN: usize = 4;
 /// Values that could be a part of a hash, a count or a moment must be longer.
 const HEX_BYTES_MIN: usize = 8;
+/// A value that is only hidden must be longer than this, with letters and digits in it or without.
+const MIXED_BYTES_MIN: usize = 8;
+const PLAIN_BYTES_MIN: usize = 20;
 /// Lines of a value that are searched for by themselves.
 const LINE_BYTES_MIN: usize = 8;
 /// A piece of base64 that begins in the middle of a byte is searched for from this length.
@@ -37,6 +40,8 @@ pub struct Secrets(Option<Arc<Known>>);
 
 struct Known {
     values: BTreeMap<String, String>,
+    /// Those that no process is given, and that nobody asked for.
+    hidden: BTreeMap<String, String>,
     search: AhoCorasick,
     /// What stands for each pattern.
     marks: Vec<String>,
@@ -63,12 +68,28 @@ impl Secrets {
     /// # Errors
     /// `SecretError` for a value that could not be told from other text.
     pub fn new(values: BTreeMap<String, String>) -> Result<Secrets, SecretError> {
-        if values.is_empty() {
+        Secrets::all(values, BTreeMap::new())
+    }
+
+    /// Adds values that no step asks for and that are to be kept from being written all the same: keys of models. Those that
+    /// could not be told from other text (the word that a local server wants for a key, say) are left as they are.
+    #[must_use]
+    pub fn hiding(self, hidden: BTreeMap<String, String>) -> Secrets {
+        let hidden: BTreeMap<String, String> = hidden.into_iter().filter(|(_, value)| is_telling(value.trim())).collect();
+        if hidden.is_empty() {
+            return self;
+        }
+        let values = self.0.as_ref().map(|known| known.values.clone()).unwrap_or_default();
+        Secrets::all(values, hidden).unwrap_or(self)
+    }
+
+    fn all(values: BTreeMap<String, String>, hidden: BTreeMap<String, String>) -> Result<Secrets, SecretError> {
+        if values.is_empty() && hidden.is_empty() {
             return Ok(Secrets::default());
         }
         let mut forms: BTreeMap<String, String> = BTreeMap::new();
         let mut broken: BTreeMap<String, String> = BTreeMap::new();
-        for (name, value) in &values {
+        for (name, value) in values.iter().chain(&hidden) {
             let wrong = |why| SecretError { name: name.clone(), why };
             let core = value.trim();
             if core.len() < VALUE_BYTES_MIN {
@@ -92,7 +113,7 @@ impl Secrets {
             search.map(|search| (search, marks)).map_err(|_| too_long.clone())
         };
         let ((search, marks), (unbroken, unbroken_marks)) = (build(forms)?, build(broken)?);
-        Ok(Secrets(Some(Arc::new(Known { values, search, marks, unbroken, unbroken_marks, longest }))))
+        Ok(Secrets(Some(Arc::new(Known { values, hidden, search, marks, unbroken, unbroken_marks, longest }))))
     }
 
     /// Returns whether there are none.
@@ -103,6 +124,11 @@ impl Secrets {
     /// Returns the values by name: only for the environment of a process that may have them.
     pub fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|known| &known.values).map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Returns whether a value was taken out of a text.
+    pub fn marks(&self, text: &str) -> bool {
+        self.0.iter().flat_map(|known| known.values.keys().chain(known.hidden.keys())).any(|name| text.contains(&format!("***{name}***")))
     }
 
     /// Returns the name of a secret whose value stands in some bytes.
@@ -168,6 +194,12 @@ impl fmt::Debug for Secrets {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_set().entries(self.values().map(|(name, _)| name)).finish()
     }
+}
+
+/// Returns whether a value is hard enough to guess to be nothing else.
+fn is_telling(value: &str) -> bool {
+    let is_mixed = value.chars().any(char::is_alphabetic) && value.chars().any(|c| c.is_ascii_digit());
+    value.len() >= if is_mixed { MIXED_BYTES_MIN } else { PLAIN_BYTES_MIN }
 }
 
 /// A stream on its way through the search: what could be the beginning of a value is held back.
@@ -506,6 +538,19 @@ mod tests {
             assert!(error.to_string().contains("`KEY`") && (value.is_empty() || !error.to_string().contains(value.trim())), "{error}");
         }
         assert!(Secrets::new(BTreeMap::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_only_hidden_is_found_and_given_to_nobody() {
+        let hidden = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let both = secrets(&[("TOKEN", "s3cr3t-value")]).hiding(hidden(&[("house key", "sk-hidden-123"), ("local key", "lm-studio"), ("one", "2026")]));
+        let text = "sk-hidden-123 s3cr3t-value lm-studio 2026";
+        assert_eq!(both.text(text), "***house key*** ***TOKEN*** lm-studio 2026", "words are no keys");
+        assert_eq!(both.values().collect::<Vec<_>>(), [("TOKEN", "s3cr3t-value")]);
+        let only = Secrets::default().hiding(hidden(&[("house key", "sk-hidden-123")]));
+        assert!(only.values().next().is_none() && !only.is_empty() && only.found_in(b"xsk-hidden-123x") == Some("house key"));
+        assert!(only.marks("a ***house key*** b") && !only.marks("***bold***") && !format!("{only:?}").contains("sk-"));
+        assert!(Secrets::default().hiding(hidden(&[("local key", "none")])).is_empty());
     }
 
     #[test]

@@ -34,6 +34,23 @@ pub(super) fn compact(messages: &[Arc<Message>], fits: u64) -> Option<Vec<Messag
     Some(compacted)
 }
 
+/// Returns the messages without what was thought in them, for a provider that takes it for another conversation's; `None` where there
+/// is none.
+pub(super) fn unthinking(messages: &[Arc<Message>]) -> Option<Vec<Message>> {
+    let bare: Vec<Message> = messages.iter().map(|message| without_thinking(message)).collect();
+    if bare.iter().zip(messages).all(|(bare, message)| bare.blocks.len() == message.blocks.len()) {
+        return None;
+    }
+    let mut joined: Vec<Message> = Vec::new();
+    for message in bare.into_iter().filter(|message| !message.blocks.is_empty()) {
+        match joined.last_mut() {
+            Some(last) if last.role == message.role => last.blocks.extend(message.blocks),
+            _ => joined.push(message),
+        }
+    }
+    Some(joined)
+}
+
 /// Returns how many messages at the end fit into `budget` bytes, beginning with the assistant's.
 fn tail(rest: &[Arc<Message>], budget: usize) -> usize {
     let (mut bytes, mut kept) = (0, 0);
@@ -150,6 +167,17 @@ mod tests {
         assert!(size(&compacted) < 60 * 2_000 / 2, "{}", size(&compacted));
         assert!(compacted[0].text().contains("- Read {\"file_path\":\"f0.rs\"}"));
         assert_eq!(compacted.last().unwrap().role, Role::User);
+    }
+
+    #[test]
+    fn only_what_was_thought_is_left_out_and_roles_go_on_alternating() {
+        let mut messages = long(2, 10);
+        let thought: Block = serde_json::from_value(json!({"type": "thinking", "thinking": "", "signature": "s"})).unwrap();
+        messages.extend([Message { role: Role::Assistant, blocks: vec![thought] }, Message::user("go on")].map(Arc::new));
+        let bare = unthinking(&messages).unwrap();
+        assert_eq!(bare.iter().map(|message| message.blocks.len()).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
+        assert!(bare.windows(2).all(|pair| pair[0].role != pair[1].role));
+        assert_eq!(unthinking(&bare.into_iter().map(Arc::new).collect::<Vec<_>>()), None);
     }
 
     #[test]

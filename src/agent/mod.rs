@@ -360,7 +360,7 @@ impl<'a> Agent<'a> {
 
     /// Returns the model to ask: the one that has answered, or the first of the list that has not failed to.
     fn choice<'b>(&'b self, brief: &'b Brief) -> &'b str {
-        self.talk.model().or(brief.models.get(self.talk.fallen().len()).map(String::as_str)).unwrap_or_default()
+        self.talk.model().or(brief.models.get(self.talk.choice()).map(String::as_str)).unwrap_or_default()
     }
 
     /// Gives calls whose id is empty or was used before an id of their own, the same on every resume.
@@ -387,22 +387,21 @@ impl<'a> Agent<'a> {
             )
         };
         let messages = compact::compact(self.talk.messages(), fits).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
-        let event = |after| Event::Compacted {
-            node: self.session.node.clone(),
-            cut: self.talk.messages().len(),
-            messages: messages.clone(),
-            strategy: "ledger".to_owned(),
-            before,
-            after,
-        };
-        let mut preview = self.talk.clone();
-        preview.apply(&event(0));
-        let after = preview.estimated_prompt();
+        let (event, after) = self.shortened(messages, "ledger");
         if after * 10 > before * 8 && after > fits {
             return Err(full().into());
         }
-        let event = event(after);
         self.record(event).await
+    }
+
+    /// Makes the event that puts `messages` in the place of all so far, and says how large the next prompt is then.
+    fn shortened(&self, messages: Vec<Message>, strategy: &str) -> (Event, u64) {
+        let (cut, before) = (self.talk.messages().len(), self.talk.estimated_prompt());
+        let event = |after| Event::Compacted { node: self.session.node.clone(), cut, messages: messages.clone(), strategy: strategy.to_owned(), before, after };
+        let mut preview = self.talk.clone();
+        preview.apply(&event(0));
+        let after = preview.estimated_prompt();
+        (event(after), after)
     }
 
     /// Judges how a turn ended: the text of a good end, `None` where the agent was told to go on.

@@ -3,7 +3,7 @@
 //! Another model of the list is only asked while none has said anything: what one has thought is bound to it. That it is
 //! asked is recorded before, so that whoever takes the conversation up asks the same one. Where none is left and one of them
 //! may be had another time, the agent waits for that, unless its step has its own way to try again.
-use super::{Agent, Trouble};
+use super::{Agent, Trouble, compact};
 use crate::{
     event::{Event, Failure, FailureKind},
     llm::{Class, ModelError, ModelErrorKind},
@@ -15,6 +15,11 @@ impl Agent<'_> {
         self.go_on()?;
         if error.kind.class() == Class::Repair && !self.is_repaired {
             self.is_repaired = true;
+            if let Some(messages) = compact::unthinking(self.talk.messages()).filter(|_| error.kind == ModelErrorKind::Unbound) {
+                // It is only what was thought that is not taken back: all that was said and done stays.
+                let (event, _) = self.shortened(messages, "without thinking");
+                return self.record(event).await;
+            }
             match self.compact(self.talk.estimated_prompt() * 3 / 4).await {
                 // Where nothing can be left out, the provider's word says more.
                 Err(Trouble::Failed(_)) => {}
@@ -27,7 +32,8 @@ impl Agent<'_> {
             _ => FailureKind::Model,
         };
         let failure = Failure { hint: error.hint, ..Failure::new(kind, error.message) };
-        if self.fall_back(&failure).await? {
+        // Where money is at its end, it is for all models of the same account.
+        if self.fall_back(&failure, error.kind == ModelErrorKind::SpendLimit).await? {
             return Ok(());
         }
         let failure = self.with_those_before(failure);
@@ -44,13 +50,15 @@ impl Agent<'_> {
     /// # Errors
     /// The failure, where there is none.
     pub(super) async fn go_without(&mut self, failure: Failure) -> Result<(), Trouble> {
-        if self.fall_back(&failure).await? { Ok(()) } else { Err(self.with_those_before(failure).into()) }
+        if self.fall_back(&failure, false).await? { Ok(()) } else { Err(self.with_those_before(failure).into()) }
     }
 
-    async fn fall_back(&mut self, failure: &Failure) -> Result<bool, Trouble> {
+    async fn fall_back(&mut self, failure: &Failure, to_another_provider: bool) -> Result<bool, Trouble> {
         let Some(brief) = self.talk.brief().filter(|_| self.talk.is_fresh()) else { return Ok(false) };
-        let mut rest = brief.models.iter().skip(self.talk.fallen().len());
-        let (Some(from), Some(to)) = (rest.next(), rest.next()) else { return Ok(false) };
+        let mut rest = brief.models.iter().skip(self.talk.choice());
+        let Some(from) = rest.next() else { return Ok(false) };
+        let provider = |model: &str| model.split_once('/').map(|(provider, _)| provider.to_owned());
+        let Some(to) = rest.find(|to| !to_another_provider || provider(to) != provider(from)) else { return Ok(false) };
         let event = Event::FellBack { node: self.session.node.clone(), from: from.clone(), to: to.clone(), failure: failure.clone() };
         self.record(event).await.map(|()| true)
     }
@@ -60,7 +68,9 @@ impl Agent<'_> {
         let all = || self.talk.fallen().iter().chain([&failure]);
         let passes = all().find(|failure| failure.kind == FailureKind::Unavailable);
         let kind = passes.unwrap_or(&failure).kind;
-        let message = all().map(|failure| failure.message.as_str()).collect::<Vec<_>>().join("; ");
+        let mut messages: Vec<&str> = all().map(|failure| failure.message.as_str()).collect();
+        messages.dedup();
+        let message = messages.join("; ");
         let hint = all().find_map(|failure| failure.hint.clone());
         Failure { kind, message, hint, ..failure }
     }

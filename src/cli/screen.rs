@@ -348,10 +348,10 @@ pub(super) fn skip_word(cause: &SkipCause) -> String {
 }
 
 /// Writes what so much cost: `-` where nothing was paid, `?` where no price is known, `>` where some are not. What a script
-/// said costs nothing.
+/// said costs nothing, and what a recording says cost what it did then.
 pub(super) fn price(spent: &Spent, scripted: bool) -> String {
     match (spent.unpriced, spent.usd > 0.0) {
-        _ if scripted || spent.is_nothing() => "-".to_owned(),
+        (_, is_paid) if spent.is_nothing() || (scripted && !is_paid) => "-".to_owned(),
         (false, _) => format!("${:.4}", spent.usd),
         (true, true) => format!(">${:.4}", spent.usd),
         (true, false) => "?".to_owned(),

@@ -382,7 +382,7 @@ impl Project {
     /// Begins the journal of a run, with what holds of another one where it follows from one.
     pub(super) fn begin(&self, plan: Arc<Plan>, beginning: Beginning, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let Beginning { inputs, head, origin, held } = beginning;
-        let secrets = secrets::of(&plan, &self.settings.environment)?;
+        let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
         if self.repo.ref_at("refs/heads/spinney")?.is_some() {
             return Err(SetupError::BranchTaken);
         }
@@ -433,7 +433,7 @@ impl Project {
         sandbox::reap(&dir.processes())?;
         self.repo.unlock_refs(run)?;
         let pins = self.pins(&plan);
-        let secrets = secrets::of(&plan, &self.settings.environment)?;
+        let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
         let state = RunState::replay(plan, &records)?;
         let started = state.started().ok_or_else(|| SetupError::Empty(run.clone()))?;
         if state.finished().is_some() {

@@ -5,6 +5,7 @@
 use super::project::SetupError;
 use crate::{
     event::{BlobId, RunStarted},
+    llm::Endpoints,
     plan::Plan,
     secrets::{SecretError, Secrets},
 };
@@ -15,11 +16,11 @@ const PIN: &str = "secret:";
 /// How often a value is hashed for its pin.
 const ROUNDS: u32 = 10_000;
 
-/// Returns the values of all that a plan, and what it calls, says it needs.
+/// Returns the values of all that a plan, and what it calls, says it needs, and hides with them what models are reached with.
 ///
 /// # Errors
 /// `NoSecrets` names all that are missing; `Secret` is about a value that could not be told from other text.
-pub(super) fn of(plan: &Plan, environment: &BTreeMap<String, String>) -> Result<Secrets, SetupError> {
+pub(super) fn of(plan: &Plan, environment: &BTreeMap<String, String>, endpoints: &Endpoints) -> Result<Secrets, SetupError> {
     let (mut names, mut texts) = (BTreeSet::new(), BTreeSet::new());
     gather(plan, &mut names, &mut texts);
     let given = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -30,8 +31,14 @@ pub(super) fn of(plan: &Plan, environment: &BTreeMap<String, String>) -> Result<
     let secrets = Secrets::new(names.iter().filter_map(|name| Some(((*name).to_owned(), given(name)?.clone()))).collect())?;
     match texts.iter().find_map(|text| secrets.found_in(text.as_bytes())) {
         Some(name) => Err(SecretError { name: name.to_owned(), why: "stands in the workflow's own text, and cannot be told from it" }.into()),
-        None => Ok(secrets),
+        None => Ok(secrets.hiding(hidden(endpoints, &texts))),
     }
+}
+
+/// Returns what nobody is to read of how models are reached, and does not stand in the workflow for everybody to read.
+fn hidden(endpoints: &Endpoints, texts: &BTreeSet<&str>) -> BTreeMap<String, String> {
+    let all = endpoints.confidential().filter(|(_, value)| !texts.iter().any(|text| text.contains(value)));
+    all.map(|(name, value)| (name, value.to_owned())).collect()
 }
 
 /// Gathers the names of a plan and of what is inside it, with the texts of the files.

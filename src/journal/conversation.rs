@@ -49,6 +49,7 @@ pub struct Talk {
     model: Option<String>,
     container: Option<String>,
     fallen: Vec<Failure>,
+    choice: usize,
     spent: Spent,
     tally: Tally,
     sizing: Sizing,
@@ -138,7 +139,8 @@ pub struct Spent {
 impl Spent {
     /// Returns what one reply used: a turn, its tokens, its dollars.
     pub fn of(reply: &Reply) -> Spent {
-        Spent { turns: 1, ..Spent::without_reply(&reply.usage, reply.usd) }
+        let used = Spent::without_reply(&reply.usage, reply.usd);
+        Spent { turns: 1, unpriced: used.unpriced || reply.usd_is_part, ..used }
     }
 
     /// Returns what an attempt used that gave none.
@@ -161,6 +163,7 @@ impl Spent {
         match (self.known_usd(), self.unpriced) {
             (None, _) => "an unknown sum".to_owned(),
             (Some(usd), true) => format!("more than ${usd:.2}, since not every price is known"),
+            (Some(usd), false) if self.usage.estimated => format!("about ${usd:.2}, since not every reply was counted"),
             (Some(usd), false) => format!("${usd:.2}"),
         }
     }
@@ -177,6 +180,7 @@ impl Spent {
                 cache_read: self.usage.cache_read - earlier.usage.cache_read,
                 cache_write: self.usage.cache_write - earlier.usage.cache_write,
                 searches: self.usage.searches - earlier.usage.searches,
+                estimated: self.usage.estimated,
             },
             usd: self.usd - earlier.usd,
             unpriced: self.unpriced,
@@ -287,9 +291,12 @@ impl Talk {
                 self.replied(reply);
             }
             Event::AttemptsLost { usage, usd, .. } => self.spent += Spent::without_reply(usage, *usd),
-            Event::FellBack { failure, .. } => self.fell_back(failure),
+            Event::FellBack { to, failure, .. } => self.fell_back(to, failure),
             // Whoever takes it up again begins with the first of its models.
-            Event::Parked { .. } => self.fallen.clear(),
+            Event::Parked { .. } => {
+                self.fallen.clear();
+                self.choice = 0;
+            }
             Event::ToolStarted { call, input, recovery, .. } => {
                 if let Some(open) = self.calls.iter_mut().find(|open| open.call.id == *call) {
                     open.started = Some(Started { input: input.clone(), recovery: recovery.clone() });
@@ -407,7 +414,12 @@ impl Talk {
         self.container.as_deref()
     }
 
-    /// Returns why the first models of its list gave no answer; the next one after these is asked.
+    /// Returns the place in the list of its models of the one that is asked while none has answered.
+    pub fn choice(&self) -> usize {
+        self.choice
+    }
+
+    /// Returns why the models of its list that were asked before gave no answer.
     pub fn fallen(&self) -> &[Failure] {
         &self.fallen
     }
@@ -515,7 +527,9 @@ impl Talk {
     }
 
     /// Forgets what a model said that declined: another one begins where it began.
-    fn fell_back(&mut self, failure: &Failure) {
+    fn fell_back(&mut self, to: &str, failure: &Failure) {
+        let rest = self.brief.iter().flat_map(|brief| brief.models.iter().enumerate().skip(self.choice + 1));
+        self.choice = rest.into_iter().find(|(_, model)| *model == to).map_or(self.choice + 1, |(place, _)| place);
         if self.messages.last().is_some_and(|last| last.role == Role::Assistant) {
             self.messages.pop();
         }

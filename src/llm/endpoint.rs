@@ -2,7 +2,7 @@
 //!
 //! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
 use super::{Capabilities, ModelError, ModelErrorKind, Price, capability};
-use crate::{event::BlobId, http::Timeouts};
+use crate::{event::BlobId, http::Timeouts, secrets::Secrets};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -138,16 +138,39 @@ impl Endpoint {
         capability::said_otherwise(model, &said)
     }
 
+    /// Returns the same for a model whose answers cannot be held to a schema.
+    pub(super) fn without_format(&self, model: &str) -> Endpoint {
+        let mut endpoint = self.clone();
+        endpoint.models.entry(model.to_owned()).or_default().insert("schema".to_owned(), false.into());
+        endpoint
+    }
+
     /// Returns the size of a model's window, where the user said so.
     pub fn said_window(&self, model: &str) -> Option<u64> {
         self.models.get(model).and_then(|said| said.get("window")?.as_u64()).or(self.window)
     }
 
-    /// Returns `text` without this endpoint's key.
+    /// Returns what nobody is to read of it, each with a name for it: its key, and the values of headers that may be keys.
+    fn confidential<'e>(&'e self) -> impl Iterator<Item = (String, &'e str)> {
+        let key = self.key.iter().map(|key| (format!("{} key", self.name), key.expose()));
+        let is_public = |name: &str| PUBLIC.iter().any(|public| name.eq_ignore_ascii_case(public));
+        let headers = self.headers.iter().filter(move |(name, _)| !is_public(name));
+        // Of `Bearer …` it is what comes behind that is the key.
+        let value = |text: &'e str| text.trim().split_once(' ').map_or(text.trim(), |(_, key)| key.trim());
+        key.chain(headers.map(move |(name, text)| (format!("{} {}", self.name, name.to_ascii_lowercase()), value(text))))
+    }
+
+    /// Returns `text` without this endpoint's key and the values of its headers, in whatever form they stand there.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
+        let hidden = self.confidential().map(|(name, value)| (name, value.to_owned())).collect();
+        let text = Secrets::default().hiding(hidden).text(text).into_owned();
+        self.key.as_ref().map_or(text.clone(), |key| key.redact(&text))
     }
 }
+
+/// Headers whose values say nothing that is to be kept to oneself.
+const PUBLIC: &[&str] =
+    &["anthropic-version", "anthropic-beta", "openai-beta", "user-agent", "accept", "accept-language", "content-type", "http-referer", "referer", "x-title"];
 
 /// The providers by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -185,6 +208,11 @@ impl Endpoints {
         endpoints.insert(local("ollama", &set("OLLAMA_HOST").map_or(OLLAMA_URL.to_owned(), |host| ollama_url(&host))));
         endpoints.insert(local("local", &set("LOCAL_BASE_URL").unwrap_or(LOCAL_URL.to_owned())));
         endpoints
+    }
+
+    /// Returns what nobody is to read of all providers, each with a name for it.
+    pub fn confidential(&self) -> impl Iterator<Item = (String, &str)> {
+        self.0.values().flat_map(Endpoint::confidential)
     }
 
     /// Adds a provider, in place of one of the same name.
@@ -284,7 +312,9 @@ mod tests {
         let endpoints = env(&[("ANTHROPIC_API_KEY", " sk-ant-1\n")]);
         assert!(!format!("{endpoints:?}").contains("sk-ant"));
         let anthropic = endpoints.get("anthropic").unwrap();
-        assert_eq!(anthropic.redact("bad key sk-ant-1!"), "bad key ***!");
+        assert_eq!(anthropic.redact("bad key sk-ant-1!"), "bad key ***anthropic key***!");
+        let short = Endpoint::new("a", Protocol::Anthropic, "http://x").with_key(Secret::new("sk-x"));
+        assert_eq!(short.redact("bad key sk-x!"), "bad key ***!");
         assert_eq!(anthropic.key.as_ref().unwrap().expose(), "sk-ant-1");
     }
 

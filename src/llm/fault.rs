@@ -63,6 +63,53 @@ impl Fault {
         }
     }
 
+    /// Judges a good answer that holds something other than a stream of events, by what it says it is and how it begins; `None` where
+    /// it may be one.
+    pub(super) async fn of_no_stream(response: HttpResponse, target: Target<'_>) -> Result<HttpResponse, Fault> {
+        let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let is_packed = response.header("content-encoding").is_some_and(|encoding| !encoding.trim().is_empty() && encoding != "identity");
+        let begin: &[u8] = response.begins().trim_ascii_start();
+        let rejected = |what: &str, hint: &str| {
+            let message = format!("{}: HTTP {} {what}", target.label(), response.status());
+            Fault::from(ModelError::new(ModelErrorKind::Rejected, message).hint(hint))
+        };
+        match begin {
+            [0x1f, 0x8b, ..] => Err(rejected("with a compressed body, which was not asked for", "have the server or the gateway send it as it is")),
+            _ if is_packed => Err(rejected("with a compressed body, which was not asked for", "have the server or the gateway send it as it is")),
+            [b'<', ..] if kind.contains("html") => {
+                let url = &target.endpoint.base_url;
+                Err(rejected(
+                    "with a web page in place of a stream",
+                    &format!("see that `{url}` is the address of the API, and that nothing on the way answers for it"),
+                ))
+            }
+            [b'{' | b'[', ..] => {
+                let status = response.status();
+                let body = response.error_text().await;
+                Err(Fault::of_whole(status, &body, target))
+            }
+            _ => Ok(response),
+        }
+    }
+
+    /// Judges a body that is one JSON value in place of a stream.
+    fn of_whole(status: u16, body: &str, target: Target<'_>) -> Fault {
+        let label = target.label();
+        let value: Value = serde_json::from_str(body).unwrap_or_default();
+        let value = value.get(0).unwrap_or(&value);
+        let is_error = value.get("error").is_some_and(|error| !error.is_null()) || value["type"] == "error";
+        let is_reply = ["choices", "content", "output", "candidates"].iter().any(|name| value.get(name).is_some());
+        let error = match (is_error, is_reply) {
+            (true, _) => Told::parse(body).into_error_of(&format!("{label}: HTTP {status} with an error")),
+            (false, true) => ModelError::new(ModelErrorKind::Rejected, format!("{label}: HTTP {status} with a reply in one piece, and a stream was asked for"))
+                .hint("have the server or the gateway stream its replies"),
+            (false, false) => {
+                ModelError::new(ModelErrorKind::Cut, format!("{label}: HTTP {status} with something other than a stream{}", Told::parse(body).shown()))
+            }
+        };
+        ModelError { message: target.endpoint.redact(&error.message), ..error }.into()
+    }
+
     /// Judges an answer with an error status.
     pub(super) fn of_answer(status: u16, hints: &RetryHints, body: &str, target: Target<'_>) -> Fault {
         let told = Told::parse(body);
@@ -173,9 +220,13 @@ impl Told {
 
     /// Makes the error of an error event inside a stream.
     pub(super) fn into_error(self, label: &str) -> ModelError {
+        self.into_error_of(&format!("{label}: the stream ended with an error"))
+    }
+
+    fn into_error_of(self, what: &str) -> ModelError {
         // No status came with it: what the words do not tell is a fault of the server's, as a broken stream is.
         let status = self.words.iter().filter_map(|word| word.parse().ok()).find(|status| (400..600).contains(status)).unwrap_or(500);
-        ModelError::new(kind(status, &self), format!("{label}: the stream ended with an error{}", self.shown()))
+        ModelError::new(kind(status, &self), format!("{what}{}", self.shown()))
     }
 }
 

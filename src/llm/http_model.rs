@@ -19,6 +19,7 @@ use crate::{
     tasks, trace,
 };
 use async_trait::async_trait;
+use dashmap::DashSet;
 use std::{
     hash::{DefaultHasher, Hasher as _},
     sync::Arc,
@@ -119,12 +120,14 @@ pub struct HttpModel {
     retries: Retries,
     clock: Clock,
     prices: Arc<OnceCell<()>>,
+    /// Models and schemas for which the provider's format was refused.
+    formless: Arc<DashSet<u64>>,
 }
 
 impl HttpModel {
     /// Makes the model. All agents of a process should share one, or one `limiter`.
     pub fn new(client: Client, endpoints: Endpoints, limiter: Limiter, clock: Clock) -> HttpModel {
-        HttpModel { client, endpoints, limiter, retries: Retries::default(), clock, prices: Arc::default() }
+        HttpModel { client, endpoints, limiter, retries: Retries::default(), clock, prices: Arc::default(), formless: Arc::default() }
     }
 
     /// Sets when to try again.
@@ -253,12 +256,14 @@ impl HttpModel {
             let hints = RetryHints::of(&response, self.clock.now());
             return Err(Fault::of_answer(status, &hints, &response.error_text().await, target));
         }
+        let response = Fault::of_no_stream(response, target).await?;
         permit.began();
         let watch = Watch { target, sink, clock: &self.clock, began };
         let decoder = provider(target.endpoint.protocol).decoder(call, target);
         let (reply, ()) = tokio::join!(decode(response.into_stream(), decoder, watch), self.read_prices());
         let mut reply = reply?;
         reply.usage = reply.usage.bounded();
+        reply.usd_is_part = price::is_part(target.endpoint, target.model, &reply.usage);
         reply.usd = price::usd(target.endpoint, target.model, &reply.usage, self.clock.now());
         Ok(reply)
     }
@@ -271,7 +276,17 @@ impl Model for HttpModel {
             return Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is named"));
         };
         let (endpoint, model) = self.endpoints.require(model)?;
-        self.ask(call, Target { endpoint, model }, sink).await
+        let target = Target { endpoint, model };
+        let Some(schema) = call.output_schema else { return self.ask(call, target, sink).await };
+        let key = hash_of(&(target.label(), schema.to_string()));
+        if !self.formless.contains(&key) {
+            match self.ask(call, target, sink).await {
+                Err(error) if is_about_format(&error, call, target) => drop(self.formless.insert(key)),
+                done => return done,
+            }
+        }
+        // By the tool that takes the answer, as where there is no format at all.
+        self.ask(call, Target { endpoint: &endpoint.without_format(model), model }, sink).await
     }
 
     fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
@@ -287,6 +302,14 @@ impl Model for HttpModel {
         let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
         said.or_else(priced).unwrap_or_else(|| capability::capabilities(id).window)
     }
+}
+
+/// Returns whether a provider refused a request for the schema of the answer.
+fn is_about_format(error: &ModelError, call: &ModelCall<'_>, target: Target<'_>) -> bool {
+    let message = error.message.to_ascii_lowercase();
+    let words = ["schema", "response_format", "output_config", "text.format", "grammar", "structured output"];
+    let is_said = error.kind == ModelErrorKind::Rejected && words.iter().any(|word| message.contains(word));
+    is_said && provider::declared(call, &target.capabilities()).0.is_some()
 }
 
 fn is_begun(call: &ModelCall<'_>) -> bool {

@@ -11,6 +11,7 @@
 //! History is never serialised again: requests are built by joining the bytes that blocks were recorded with.
 mod anthropic;
 mod capability;
+mod counts;
 mod endpoint;
 mod fault;
 mod fields;

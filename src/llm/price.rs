@@ -73,11 +73,16 @@ pub(super) fn usd_at_once(endpoint: &Endpoint, model: &str, usage: &Usage, at: T
     if IS_READ.load(Ordering::Relaxed) || endpoint.prices.contains_key(model) { usd(endpoint, model, usage, at) } else { None }
 }
 
-/// Returns the dollars that `usage` of a model cost at the moment `at`; `None` where the price is not known.
+/// Returns whether the dollars of `usage` are only a part of what it cost: the user says what tokens cost, and nobody what a search
+/// does.
+pub(super) fn is_part(endpoint: &Endpoint, model: &str, usage: &Usage) -> bool {
+    usage.searches > 0 && endpoint.prices.contains_key(model)
+}
+
+/// Returns the dollars that `usage` of a model cost at the moment `at`, as far as its price is known; `None` where it is not.
 pub fn usd(endpoint: &Endpoint, model: &str, usage: &Usage, at: Timestamp) -> Option<f64> {
     if let Some(price) = endpoint.prices.get(model) {
-        // What a search costs there was not said.
-        return (usage.searches == 0).then(|| price.usd(usage));
+        return Some(price.usd(usage));
     }
     let calculator = table();
     let provider = calculator.find_provider(Some(&endpoint.name), Some(&endpoint.base_url)).ok()??;
@@ -163,13 +168,15 @@ mod tests {
                 .into();
         let cost = |model: &str, usage: Usage| usd(&mine, model, &usage, AT).unwrap();
         for model in ["claude-opus-5-5", "new"] {
-            assert!((cost(model, Usage { input: 1_000, output: 1_000, cache_read: 10_000, cache_write: 1_000, searches: 0 }) - 0.005).abs() < 1e-9);
+            assert!((cost(model, Usage { input: 1_000, output: 1_000, cache_read: 10_000, cache_write: 1_000, ..Usage::default() }) - 0.005).abs() < 1e-9);
             assert!(
-                (cost(model, Usage { input: 1, output: 1_000_000, cache_read: 1_000_000, cache_write: 0, searches: 0 }) - 9.000_003).abs() < 1e-9,
+                (cost(model, Usage { input: 1, output: 1_000_000, cache_read: 1_000_000, ..Usage::default() }) - 9.000_003).abs() < 1e-9,
                 "more than a million"
             );
         }
         assert!(cost("free", million(|usage| usage.input = 1_000_000)).abs() < f64::EPSILON, "known to cost nothing");
+        let searched = Usage { input: 1_000_000, searches: 3, ..Usage::default() };
+        assert!((cost("new", searched) - 1.0).abs() < 1e-9 && is_part(&mine, "new", &searched), "its tokens at least");
         assert!(is_known(&mine, "new") && !is_known(&mine, "old"));
     }
 

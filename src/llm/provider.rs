@@ -92,13 +92,27 @@ pub(super) struct Turn<'a> {
     pub(super) blocks: Vec<&'a Block>,
 }
 
-/// Joins consecutive messages of one role.
-pub(super) fn turns<'a>(messages: &'a [Arc<Message>]) -> Vec<Turn<'a>> {
+/// Joins consecutive messages of one role. What of the model's turns cannot be sent is left out by `trim`, and a turn of which
+/// nothing is left with it, so that roles go on alternating; of the last turn, which is to go on, everything is kept. The same
+/// messages give the same turns, whatever is said after them.
+pub(super) fn turns<'a>(messages: &'a [Arc<Message>], trim: impl Fn(&mut Vec<&'a Block>)) -> Vec<Turn<'a>> {
+    let whole = joined(messages.iter().map(|message| Turn { role: message.role, blocks: message.blocks.iter().collect() }));
+    let last = whole.len().saturating_sub(1);
+    let trimmed = whole.into_iter().enumerate().map(|(n, mut turn)| {
+        if turn.role == Role::Assistant && n < last {
+            trim(&mut turn.blocks);
+        }
+        turn
+    });
+    joined(trimmed)
+}
+
+fn joined<'a>(all: impl Iterator<Item = Turn<'a>>) -> Vec<Turn<'a>> {
     let mut turns: Vec<Turn<'a>> = Vec::new();
-    for message in messages {
+    for turn in all.filter(|turn| !turn.blocks.is_empty()) {
         match turns.last_mut() {
-            Some(last) if last.role == message.role => last.blocks.extend(&message.blocks),
-            _ => turns.push(Turn { role: message.role, blocks: message.blocks.iter().collect() }),
+            Some(last) if last.role == turn.role => last.blocks.extend(turn.blocks),
+            _ => turns.push(turn),
         }
     }
     turns

@@ -33,18 +33,75 @@ const RELAXED: &[&str] = &[
     "readOnly",
     "writeOnly",
 ];
+/// What Anthropic's grammar bears of properties that may be left out, and of places that may hold things of different types.
+const MAX_OPTIONAL: usize = 24;
+const MAX_UNIONS: usize = 16;
+/// What OpenAI's strict mode bears of properties, of levels, and of values in enumerations.
+const STRICT_PROPERTIES: usize = 5_000;
+const STRICT_DEPTH: usize = 10;
+const STRICT_VALUES: usize = 1_000;
 /// The number of sub-schemas after which a schema is too large, references followed.
 const MAX_NODES: usize = 2_000;
 const MAX_DEPTH: usize = 24;
 
-/// Returns the form of `schema` that can be sent; `None` where there is none (recursion, open objects, other words).
+/// Returns the form of `schema` that every provider takes; `None` where there is none: recursion, open objects, other words, more than
+/// their grammars bear, and whatever is not an object and nothing but one.
 pub(super) fn sendable(schema: &Value) -> Option<Value> {
     let mut nodes = 0;
-    relax(schema, schema, 0, &mut nodes)
+    let sent = relax(schema, schema, 0, &mut nodes)?;
+    let is_plain = sent["type"] == "object" && ["anyOf", "allOf", "enum", "const"].iter().all(|word| sent.get(word).is_none());
+    let size = Size::of(&sent);
+    (is_plain && size.optional <= MAX_OPTIONAL && size.unions <= MAX_UNIONS).then_some(sent)
 }
 
-/// Returns whether every property of every object is required, as OpenAI's strict mode wants.
-pub(super) fn requires_all(schema: &Value) -> bool {
+/// Returns whether OpenAI's strict mode takes a schema that is sent: every property of every object is required, and it has no word
+/// and no size beyond what that bears.
+pub(super) fn is_strict(schema: &Value) -> bool {
+    let size = Size::of(schema);
+    requires_all(schema) && !size.is_loose && size.properties <= STRICT_PROPERTIES && size.depth <= STRICT_DEPTH && size.values <= STRICT_VALUES
+}
+
+/// How large a schema is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    properties: usize,
+    optional: usize,
+    unions: usize,
+    values: usize,
+    depth: usize,
+    /// Whether it has words that strict mode does not know.
+    is_loose: bool,
+}
+
+impl Size {
+    fn of(schema: &Value) -> Size {
+        let mut size = Size::default();
+        size.add(schema, 1);
+        size
+    }
+
+    fn add(&mut self, schema: &Value, depth: usize) {
+        let Some(object) = schema.as_object() else { return };
+        self.depth = self.depth.max(depth);
+        let length = |word: &str| object.get(word).and_then(Value::as_array).map_or(0, Vec::len);
+        self.values += length("enum");
+        self.unions += usize::from(object.contains_key("anyOf") || length("type") > 1);
+        self.is_loose |= object.contains_key("allOf") || object.contains_key("default");
+        if let Some(properties) = object.get("properties").and_then(Value::as_object) {
+            self.properties += properties.len();
+            self.optional += properties.len().saturating_sub(length("required"));
+            properties.values().for_each(|property| self.add(property, depth + 1));
+        }
+        for word in ["anyOf", "allOf"] {
+            object.get(word).and_then(Value::as_array).into_iter().flatten().for_each(|one| self.add(one, depth));
+        }
+        if let Some(items) = object.get("items") {
+            self.add(items, depth + 1);
+        }
+    }
+}
+
+fn requires_all(schema: &Value) -> bool {
     match schema {
         Value::Object(object) => {
             let required = object.get("required").and_then(Value::as_array).map_or(0, Vec::len);
@@ -124,6 +181,49 @@ mod tests {
             json!(true),
         ] {
             assert_eq!(sendable(&schema), None, "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_a_providers_grammar_does_not_bear_is_not_sent() {
+        let object = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required});
+        let many = |count: usize, of: Value| Value::Object((0..count).map(|n| (format!("p{n}"), of.clone())).collect());
+        let names = |count: usize| Value::from((0..count).map(|n| format!("p{n}")).collect::<Vec<_>>());
+        let text = json!({"type": "string"});
+        let either = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
+        let nested = |inner: Value| object(json!({"a": {"type": "array", "items": inner}}), json!(["a"]));
+        for (schema, is_sent) in [
+            (object(many(24, text.clone()), json!([])), true),
+            (object(many(25, text.clone()), json!([])), false),
+            (object(many(25, text.clone()), names(25)), true),
+            (nested(object(many(25, text.clone()), json!([]))), false),
+            (object(many(16, either.clone()), names(16)), true),
+            (object(many(17, either), names(17)), false),
+            (object(many(17, json!({"type": ["string", "null"]})), names(17)), false),
+            (json!({"type": "array", "items": text}), false),
+            (json!({"anyOf": [object(json!({}), json!([]))]}), false),
+            (json!({"type": "object", "properties": {}, "anyOf": [object(json!({}), json!([]))]}), false),
+            (json!({"type": ["object", "null"], "properties": {}}), false),
+            (json!({"type": "string"}), false),
+        ] {
+            assert_eq!(sendable(&schema).is_some(), is_sent, "{schema}");
+        }
+    }
+
+    #[test]
+    fn strict_is_only_said_of_what_strict_mode_takes() {
+        let whole = |inner: Value| json!({"type": "object", "properties": {"a": inner}, "required": ["a"], "additionalProperties": false});
+        let deep = |levels: usize| (0..levels).fold(json!({"type": "string"}), |inner, _| whole(inner));
+        for (schema, strict) in [
+            (deep(1), true),
+            (json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": []}), false),
+            (whole(json!({"allOf": [{"type": "string"}]})), false),
+            (whole(json!({"type": "string", "default": "x"})), false),
+            (whole(json!({"enum": vec![1; 1_001]})), false),
+            (deep(9), true),
+            (deep(10), false),
+        ] {
+            assert_eq!(is_strict(&schema), strict, "{schema}");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     message::{Reply, Usage},
 };
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, future::ready};
 use sse_stream::SseByteStream;
 use std::{pin::pin, time::Duration};
 use tokio::time::timeout;
@@ -47,7 +47,7 @@ impl Drop for Meter<'_> {
 
 /// Reads a stream to its end. Where it breaks, the decoder decides whether the reply was whole before.
 pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, mut decoder: Box<dyn Decoder>, watch: Watch<'_>) -> Result<Reply, Fault> {
-    let body = pin!(body);
+    let body = pin!(body.scan(Vec::new(), |held, piece| ready(Some(piece.map(|piece| readable(held, piece))))));
     let mut events = pin!(SseByteStream::new(body));
     let mut last_word = watch.began;
     let mut broken = None;
@@ -89,6 +89,28 @@ pub(super) async fn decode(body: impl Stream<Item = Result<Bytes, HttpError>>, m
     let reply = decoder.finish().map_err(|error| broken.unwrap_or_else(|| error.into()))?;
     meter.used = None;
     Ok(reply)
+}
+
+/// Puts the mark for what cannot be read in the place of bytes that are no text: one bad byte in a stream is a bad letter, not a lost
+/// reply. A character that two pieces share is held until it is whole.
+fn readable(held: &mut Vec<u8>, piece: Bytes) -> Bytes {
+    if held.is_empty() && std::str::from_utf8(&piece).is_ok() {
+        return piece;
+    }
+    let all = [std::mem::take(held), piece.to_vec()].concat();
+    let mut out = Vec::with_capacity(all.len() + 3);
+    let mut chunks = all.utf8_chunks().peekable();
+    while let Some(chunk) = chunks.next() {
+        out.extend_from_slice(chunk.valid().as_bytes());
+        let bad = chunk.invalid();
+        let is_begun = std::str::from_utf8(bad).is_err_and(|error| error.error_len().is_none());
+        match bad {
+            [] => {}
+            bad if is_begun && chunks.peek().is_none() => held.extend_from_slice(bad),
+            _ => out.extend_from_slice("\u{FFFD}".as_bytes()),
+        }
+    }
+    out.into()
 }
 
 fn redacted(error: ModelError, watch: Watch<'_>) -> Fault {

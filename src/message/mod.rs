@@ -128,10 +128,15 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// Makes the tool that takes an answer; `None` where the schema is not of an object, as that of a tool must be.
+    /// Makes the tool that takes an answer; `None` where the schema is not of an object, as that of a tool must be. What else is said of
+    /// the whole object no provider takes there: it is left out, and held to by us.
     pub fn submit(schema: &Value) -> Option<ToolSpec> {
         let description = "Gives your final answer, in place of text. Call it once, by itself, when everything else is done.".to_owned();
-        (schema["type"] == "object").then(|| ToolSpec { name: SUBMIT.to_owned(), description, input_schema: schema.clone() })
+        let mut input_schema = schema.clone();
+        for word in ["anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "const"] {
+            input_schema.as_object_mut().map(|object| object.remove(word));
+        }
+        (schema["type"] == "object").then(|| ToolSpec { name: SUBMIT.to_owned(), description, input_schema })
     }
 }
 

@@ -73,6 +73,9 @@ pub struct Usage {
     /// Searches of the web that the provider made and charges for; no tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub searches: u64,
+    /// Whether some of it was not counted by the provider, and is what its texts are likely to have.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub estimated: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
@@ -80,14 +83,19 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_not(set: &bool) -> bool {
+    !*set
+}
+
 impl Usage {
     /// Returns the same with counts that can be added up without end: nobody uses more than 2^40 tokens in one reply.
     #[must_use]
     pub fn bounded(self) -> Usage {
         const MOST: u64 = 1 << 40;
-        let Usage { input, output, cache_read, cache_write, searches } = self;
+        let Usage { input, output, cache_read, cache_write, searches, estimated } = self;
         let [input, output, cache_read, cache_write, searches] = [input, output, cache_read, cache_write, searches].map(|count| count.min(MOST));
-        Usage { input, output, cache_read, cache_write, searches }
+        Usage { input, output, cache_read, cache_write, searches, estimated }
     }
 
     /// Returns every token, in and out.
@@ -108,6 +116,7 @@ impl std::ops::AddAssign for Usage {
         self.cache_read += other.cache_read;
         self.cache_write += other.cache_write;
         self.searches += other.searches;
+        self.estimated |= other.estimated;
     }
 }
 
@@ -125,6 +134,9 @@ pub struct Reply {
     /// Dollars, where the price is known; never zero for unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd: Option<f64>,
+    /// Whether it cost more than that, since something in it has no known price.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub usd_is_part: bool,
     /// Where the provider ran code, which the next request names to go on there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,

@@ -181,29 +181,86 @@ fn the_failures_of_all_models_are_told_together() {
 #[test]
 fn what_does_not_fit_is_shortened_once_and_asked_again() {
     let too_long = r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"}}"#;
+    let server = server(move |asked| {
+        let whole = String::from_utf8_lossy(&asked.body).into_owned();
+        let is_shortened = whole.contains("was shortened to make room");
+        match asked.turn() {
+            turn @ 0..6 if !is_shortened => Answer::Say(Said {
+                thinking: Some("I wonder about it".to_owned()),
+                prompt: Some(whole.len() as u64 / 3),
+                ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")}))
+            }),
+            _ if is_shortened => Answer::Say(Said::text(if whole.contains("I wonder about it") { "thinks" } else { "done" })),
+            _ => Answer::Status(400, Vec::new(), too_long.to_owned()),
+        }
+    });
+    let mut bench = bench(&server, ONE);
+    for n in 0..6 {
+        bench = bench.file(&format!("{n}.txt"), &format!("{n} {}\n", "long ".repeat(1_000)));
+    }
+    let bench = bench.commit("files");
+    bench.spinney(&["run", "w"]).code(0);
+    let records = checked(&bench);
+    assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
+    assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done", "without the thinking, which is bound to what went away");
+}
+
+#[test]
+fn thinking_that_is_taken_for_anothers_is_left_out_and_all_that_was_said_stays() {
     let unbound = r#"{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation"}}"#;
-    for body in [too_long, unbound] {
+    for turns in [1, 6] {
         let server = server(move |asked| {
             let whole = String::from_utf8_lossy(&asked.body).into_owned();
-            let is_shortened = whole.contains("was shortened to make room");
             match asked.turn() {
-                turn @ 0..6 if !is_shortened => Answer::Say(Said {
+                turn if turn < turns => Answer::Say(Said {
                     thinking: Some("I wonder about it".to_owned()),
-                    prompt: Some(whole.len() as u64 / 3),
-                    ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")}))
+                    ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": "README.md", "offset": turn + 1}))
                 }),
-                _ if is_shortened => Answer::Say(Said::text(if whole.contains("I wonder about it") { "thinks" } else { "done" })),
-                _ => Answer::Status(400, Vec::new(), body.to_owned()),
+                _ if whole.contains("I wonder about it") => Answer::Status(400, Vec::new(), unbound.to_owned()),
+                _ => Answer::Say(Said::text("done")),
             }
         });
-        let mut bench = bench(&server, ONE);
-        for n in 0..6 {
-            bench = bench.file(&format!("{n}.txt"), &format!("{n} {}\n", "long ".repeat(1_000)));
-        }
-        let bench = bench.commit("files");
+        let bench = bench(&server, ONE);
         bench.spinney(&["run", "w"]).code(0);
         let records = checked(&bench);
-        assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
-        assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done", "without the thinking, which is bound to what went away");
+        let shortened: Vec<&str> =
+            records.iter().filter_map(|record| if let Event::Compacted { strategy, .. } = &record.event { Some(strategy.as_str()) } else { None }).collect();
+        assert_eq!(shortened, ["without thinking"]);
+        let asked = server.asked();
+        assert_eq!(asked.len(), turns + 2);
+        assert_eq!(asked[turns + 1].dialogue().len(), asked[turns].dialogue().len(), "nothing else is left out");
+        assert_eq!(server.problems(), Vec::<String>::new());
     }
+}
+
+#[test]
+fn where_money_is_at_its_end_no_other_model_of_the_account_is_asked() {
+    let same = ONE.replace("use: [anthropic/claude-opus-5-5, openai/other]", "use: [anthropic/claude-opus-5-5, anthropic/claude-sonnet-5-5, LAST]");
+    let respond = |asked: &Asked| match asked.path.ends_with("/messages") {
+        true => Answer::Status(429, Vec::new(), r#"{"error":{"type":"insufficient_quota","message":"spent"}}"#.to_owned()),
+        false => Answer::Say(Said::text("from the other")),
+    };
+    let server = self::server(respond);
+    let bench = self::bench(&server, &same.replace("LAST", "openai/other"));
+    bench.spinney(&["run", "w"]).code(0);
+    let fell: Vec<String> =
+        checked(&bench).iter().filter_map(|record| if let Event::FellBack { to, .. } = &record.event { Some(to.clone()) } else { None }).collect();
+    assert_eq!((fell, server.asked().len()), (vec!["openai/other".to_owned()], 2));
+    let server = self::server(respond);
+    let bench = self::bench(&server, &same.replace(", LAST", ""));
+    let said = bench.spinney(&["run", "w"]).code(3);
+    assert!(said.out.contains("insufficient_quota: spent") && !said.out.contains("spent; "), "it is said once: {}", said.out);
+    assert_eq!(server.asked().len(), 1);
+    checked(&bench);
+}
+
+#[test]
+fn a_fallback_of_the_same_provider_is_asked_at_once() {
+    let same = ONE.replace("openai/other", "anthropic/claude-sonnet-5-5");
+    let server =
+        server(|asked| if asked.json["model"] == "claude-opus-5-5" { Answer::wait(429, "rate_limit_error", "7200") } else { Answer::Say(Said::text("done")) });
+    let bench = bench(&server, &same);
+    bench.spinney(&["run", "w"]).code(0);
+    checked(&bench);
+    assert_eq!(server.asked().len(), 2);
 }

@@ -57,7 +57,7 @@ pub(in crate::cli) fn replied(node: &NodeId, text: &str, calls: &[(&str, &str, V
     let usage = Usage { input: 100, output: 20, cache_read: 900, ..Usage::default() };
     Event::ModelReplied {
         node: node.clone(),
-        reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5), container: None },
+        reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5), usd_is_part: false, container: None },
         prefix: Vec::new(),
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn usage(input: u64, read: u64, written: u64) -> Usage {
-        Usage { input, output: 5, cache_read: read, cache_write: written, searches: 0 }
+        Usage { input, output: 5, cache_read: read, cache_write: written, ..Usage::default() }
     }
 
     fn before(usage: Usage) -> Before {

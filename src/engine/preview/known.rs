@@ -79,7 +79,7 @@ impl<'a> Known<'a> {
             default_from,
             head,
             pins: project.pins(plan),
-            secrets: secrets::of(plan, &project.settings.environment),
+            secrets: secrets::of(plan, &project.settings.environment, &project.endpoints()),
             results: CacheStore::open(&RunDir::state(project.checkout()), true),
             prices: HashMap::new(),
             bodies: Vec::new(),

@@ -174,7 +174,7 @@ pub(super) async fn look_up(task: &Task, step: &PlannedStep) -> Result<LookedUp,
 pub(super) async fn keep(task: &Task, key: Option<Key>, success: &Success) {
     let Some(key) = key else { return };
     // Where a secret was taken out of it, it is not the whole result.
-    if !task.services.secrets.is_empty() && success.output.to_string().contains("***") {
+    if task.services.secrets.marks(&success.output.to_string()) {
         return;
     }
     let change = success.commit.clone().zip(key.base).map(|(commit, base)| Span { base, commit });

@@ -6,13 +6,13 @@
 //! before `message_stop`; without a stop reason it is nothing.
 use super::super::{
     Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
+    counts::{self, Counts, Guess},
     fault::Told,
     fields::{Fields, string},
     provider::{Ids, settle},
     surrogate::repair,
 };
 use crate::message::{Block, Raw, Reply, StopReason, Usage, View};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -26,6 +26,7 @@ pub(super) struct MessagesDecoder {
     open: BTreeMap<u64, Open>,
     done: BTreeMap<u64, Option<Block>>,
     stop: Option<StopReason>,
+    guess: Guess,
     counts: Counts,
     iterations: Vec<Counts>,
     container: Option<String>,
@@ -40,48 +41,6 @@ struct Open {
     citations: Vec<String>,
 }
 
-/// Counts of tokens as they are reported: cumulative, the last one holds.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-struct Counts {
-    #[serde(rename = "input_tokens")]
-    input: Option<u64>,
-    #[serde(rename = "output_tokens")]
-    output: Option<u64>,
-    #[serde(rename = "cache_read_input_tokens")]
-    cache_read: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
-    cache_write: Option<u64>,
-    #[serde(default, rename = "server_tool_use")]
-    at_the_provider: AtTheProvider,
-}
-
-/// What the provider's own tools were used for.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-struct AtTheProvider {
-    #[serde(rename = "web_search_requests")]
-    searches: Option<u64>,
-}
-
-impl Counts {
-    fn overwrite(&mut self, new: Counts) {
-        self.input = new.input.or(self.input);
-        self.output = new.output.or(self.output);
-        self.cache_read = new.cache_read.or(self.cache_read);
-        self.cache_write = new.cache_write.or(self.cache_write);
-        self.at_the_provider.searches = new.at_the_provider.searches.or(self.at_the_provider.searches);
-    }
-
-    fn usage(self) -> Usage {
-        Usage {
-            input: self.input.unwrap_or(0),
-            output: self.output.unwrap_or(0),
-            cache_read: self.cache_read.unwrap_or(0),
-            cache_write: self.cache_write.unwrap_or(0),
-            searches: self.at_the_provider.searches.unwrap_or(0),
-        }
-    }
-}
-
 impl MessagesDecoder {
     pub(super) fn new(call: &ModelCall<'_>, target: Target<'_>) -> MessagesDecoder {
         MessagesDecoder {
@@ -90,6 +49,7 @@ impl MessagesDecoder {
             open: BTreeMap::new(),
             done: BTreeMap::new(),
             stop: None,
+            guess: Guess::of(call),
             counts: Counts::default(),
             iterations: Vec::new(),
             container: None,
@@ -102,11 +62,23 @@ impl MessagesDecoder {
 
     fn count(&mut self, usage: Option<&str>) {
         let Some(usage) = usage else { return };
-        if let Ok(counts) = serde_json::from_str::<Counts>(usage) {
-            self.counts.overwrite(counts);
+        let Ok(usage) = serde_json::from_str::<Value>(usage) else { return };
+        self.counts.overwrite(count(&usage));
+        if let Some(iterations) = usage["iterations"].as_array() {
+            self.iterations = iterations.iter().map(count).collect();
         }
-        if let Ok(Some(raw)) = Fields::parse(usage).map(|fields| fields.get("iterations").map(str::to_owned)) {
-            self.iterations = serde_json::from_str(&raw).unwrap_or_default();
+    }
+
+    /// Returns what was used. The totals at the top leave out what the provider did on its own account (compaction, fallbacks):
+    /// where it says what each of its steps used, their sum is what counts, and never less than the totals.
+    fn summed(&self) -> Counts {
+        let sum = |of: fn(&Counts) -> Option<u64>| self.iterations.iter().filter_map(of).reduce(u64::saturating_add).max(of(&self.counts));
+        Counts {
+            input: sum(|counts| counts.input),
+            output: sum(|counts| counts.output),
+            cache_read: sum(|counts| counts.cache_read),
+            cache_write: sum(|counts| counts.cache_write),
+            searches: sum(|counts| counts.searches),
         }
     }
 
@@ -196,15 +168,7 @@ impl Decoder for MessagesDecoder {
     }
 
     fn used(&self) -> Usage {
-        if self.iterations.is_empty() {
-            return self.counts.usage();
-        }
-        // The totals at the top leave out what the provider did on its own account (compaction, fallbacks).
-        let mut usage = Usage::default();
-        for counts in &self.iterations {
-            usage += counts.usage();
-        }
-        usage
+        self.summed().told()
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
@@ -214,10 +178,9 @@ impl Decoder for MessagesDecoder {
         if !self.open.is_empty() {
             return Err(self.cut("the stream ended within a block"));
         }
-        let usage = self.used();
-        let blocks: Vec<Block> = self.done.into_values().flatten().collect();
+        let blocks: Vec<Block> = self.done.values().flatten().cloned().collect();
         let stop = settle(stop, &blocks);
-        Ok(Reply { model: self.label, blocks, stop, usage, usd: None, container: self.container })
+        Ok(Reply { usage: self.summed().usage(self.guess, &blocks), model: self.label, blocks, stop, usd: None, usd_is_part: false, container: self.container })
     }
 }
 
@@ -305,6 +268,17 @@ impl Open {
         }
         self.fields.set("input", json!({"INVALID_JSON": given}).to_string());
         Raw::parse(&self.fields.write()).map(Block::from_raw).map_err(|_| "a tool call is not JSON")
+    }
+}
+
+fn count(usage: &Value) -> Counts {
+    let number = |pointer: &str| counts::read(usage, pointer);
+    Counts {
+        input: number("/input_tokens"),
+        output: number("/output_tokens"),
+        cache_read: number("/cache_read_input_tokens"),
+        cache_write: number("/cache_creation_input_tokens"),
+        searches: number("/server_tool_use/web_search_requests"),
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     Decoder, ModelCall, ModelError, Provider, Target,
     capability::Thinking,
     fields::{Fields, push_field, push_string, string},
+    neutral::kept,
     provider::{Turn, declared, effort, headers, turns},
 };
 use crate::{
@@ -62,7 +63,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !call.system.trim().is_empty() {
         push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{},{CACHE_MARK}}}]"#, string(call.system)));
     }
-    push_field(&mut out, "messages", &messages(&turns(call.messages)));
+    push_field(&mut out, "messages", &messages(&turns(call.messages, trim)));
     // Behind the messages: it comes up in the middle of a conversation.
     if let Some(container) = call.container {
         push_field(&mut out, "container", &string(container));
@@ -98,6 +99,24 @@ fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
     });
     // The last one bears the mark.
     format!("[{},{CACHE_MARK}}}]", at_the_provider.chain(ours).collect::<Vec<_>>().join("},"))
+}
+
+/// Leaves out thinking that is refused: that which was cut before it was signed, and that which ends a message, where nothing came
+/// of it.
+fn trim(blocks: &mut Vec<&Block>) {
+    let is_unsigned = |block: &Block| kept(block, "signature").is_none_or(|signature| signature.len() <= 2);
+    blocks.retain(|block| !(matches!(block.view(), View::Thinking(_)) && is_unsigned(block)));
+    while blocks.last().is_some_and(|block| is_thinking(block)) {
+        blocks.pop();
+    }
+}
+
+fn is_thinking(block: &Block) -> bool {
+    match block.view() {
+        View::Thinking(_) => true,
+        View::Other(kind) => kind == "redacted_thinking",
+        View::Text(_) | View::ToolCall(_) | View::ToolResult(_) => false,
+    }
 }
 
 fn messages(turns: &[Turn<'_>]) -> String {

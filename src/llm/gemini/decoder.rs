@@ -5,6 +5,7 @@
 use super::{
     super::{
         Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
+        counts::{self, Counts, Guess},
         fault::Told,
         fields::Fields,
         neutral,
@@ -28,7 +29,8 @@ pub(super) struct GeminiDecoder {
     open: Option<(String, bool)>,
     finish: Option<String>,
     blocked: Option<String>,
-    usage: Usage,
+    guess: Guess,
+    counts: Counts,
 }
 
 impl GeminiDecoder {
@@ -40,7 +42,8 @@ impl GeminiDecoder {
             open: None,
             finish: None,
             blocked: None,
-            usage: Usage::default(),
+            guess: Guess::of(call),
+            counts: Counts::default(),
         }
     }
 
@@ -110,7 +113,7 @@ impl GeminiDecoder {
         }
         let grounding: Value = candidate.get("groundingMetadata").and_then(|grounding| serde_json::from_str(grounding).ok()).unwrap_or_default();
         if let Some(queries) = grounding["webSearchQueries"].as_array() {
-            self.usage.searches = queries.len() as u64;
+            self.counts.searches = Some(queries.len() as u64);
         }
         if let Some(word) = candidate.text("finishReason") {
             self.finish = Some(word);
@@ -155,7 +158,7 @@ impl Decoder for GeminiDecoder {
             return Err(Told::parse(&data).into_error(&self.label));
         }
         if let Some(usage) = fields.get("usageMetadata").and_then(|usage| serde_json::from_str(usage).ok()) {
-            self.usage = Usage { searches: self.usage.searches, ..count(&usage) };
+            self.counts.overwrite(count(&usage));
         }
         let feedback: Value = fields.get("promptFeedback").and_then(|feedback| serde_json::from_str(feedback).ok()).unwrap_or_default();
         if let Some(word) = feedback["blockReason"].as_str() {
@@ -167,14 +170,15 @@ impl Decoder for GeminiDecoder {
     }
 
     fn used(&self) -> Usage {
-        self.usage
+        self.counts.without_cached().told()
     }
 
     fn finish(mut self: Box<Self>) -> Result<Reply, ModelError> {
         let stop = self.stop()?;
         self.close_text();
         let stop = settle(stop, &self.blocks);
-        Ok(Reply { model: self.label, blocks: self.blocks, stop, usage: self.usage, usd: None, container: None })
+        let usage = self.counts.without_cached().usage(self.guess, &self.blocks);
+        Ok(Reply { model: self.label, blocks: self.blocks, stop, usage, usd: None, usd_is_part: false, container: None })
     }
 }
 
@@ -188,14 +192,14 @@ fn joined(before: Heard, next: Heard) -> Heard {
     }
 }
 
-fn count(usage: &Value) -> Usage {
-    let number = |name: &str| usage[name].as_u64().unwrap_or(0);
-    // Cached tokens are a part of the prompt here; thoughts are none of the candidates', and what tools there read none of the prompt's.
-    let cache_read = number("cachedContentTokenCount").min(number("promptTokenCount"));
-    Usage {
-        input: number("promptTokenCount") - cache_read + number("toolUsePromptTokenCount"),
-        output: number("candidatesTokenCount") + number("thoughtsTokenCount"),
-        cache_read,
-        ..Usage::default()
+fn count(usage: &Value) -> Counts {
+    let number = |pointer: &str| counts::read(usage, pointer);
+    // Thoughts are none of the candidates', and what tools there read is none of the prompt's.
+    let sum = |one: Option<u64>, other: Option<u64>| one.map(|one| one.saturating_add(other.unwrap_or(0)));
+    Counts {
+        input: sum(number("/promptTokenCount"), number("/toolUsePromptTokenCount")),
+        output: sum(number("/candidatesTokenCount").or(number("/thoughtsTokenCount").map(|_| 0)), number("/thoughtsTokenCount")),
+        cache_read: number("/cachedContentTokenCount"),
+        ..Counts::default()
     }
 }

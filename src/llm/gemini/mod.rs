@@ -59,7 +59,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !call.system.trim().is_empty() {
         push_field(&mut out, "systemInstruction", &format!(r#"{{"parts":[{{"text":{}}}]}}"#, string(call.system)));
     }
-    push_field(&mut out, "contents", &contents(&turns(call.messages)));
+    push_field(&mut out, "contents", &contents(&turns(call.messages, trim)));
     out.push('}');
     Ok(out)
 }
@@ -102,6 +102,11 @@ fn declarations(tools: &[ToolSpec]) -> String {
         out
     };
     format!("[{}]", tools.iter().map(declaration).collect::<Vec<_>>().join(","))
+}
+
+/// Leaves out what another protocol kept.
+fn trim(blocks: &mut Vec<&Block>) {
+    blocks.retain(|block| part(block).is_some());
 }
 
 fn contents(turns: &[Turn<'_>]) -> String {

@@ -5,6 +5,7 @@
 use super::{
     super::{
         Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
+        counts::{self, Counts, Guess},
         fault::Told,
         neutral,
         provider::{Ids, settle},
@@ -27,7 +28,8 @@ pub(super) struct ChatDecoder {
     calls: Calls,
     finish: Option<String>,
     done: bool,
-    usage: Usage,
+    guess: Guess,
+    counts: Counts,
 }
 
 impl ChatDecoder {
@@ -42,7 +44,8 @@ impl ChatDecoder {
             calls: Calls::default(),
             finish: None,
             done: false,
-            usage: Usage::default(),
+            guess: Guess::of(call),
+            counts: Counts::default(),
         }
     }
 
@@ -51,11 +54,17 @@ impl ChatDecoder {
     }
 
     fn choice(&mut self, choice: &Value) -> Result<Heard, ModelError> {
+        if let Some(error) = choice.get("error").filter(|error| !error.is_null()) {
+            return Err(Told::of(error).into_error(&self.label));
+        }
         let delta = choice.get("delta").filter(|delta| delta.is_object()).unwrap_or(&Value::Null);
         let said = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+        let parts = delta.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let text = if parts.is_empty() { said("content").to_owned() } else { parts.iter().filter_map(|part| part["text"].as_str()).collect() };
         let thought = if said("reasoning_content").is_empty() { said("reasoning") } else { said("reasoning_content") };
-        self.text.push_str(said("content"));
-        self.thinking.push_str(thought);
+        let thought = if thought.is_empty() { parts.iter().map(thought_in).collect() } else { thought.to_owned() };
+        self.text.push_str(&text);
+        self.thinking.push_str(&thought);
         self.refusal.push_str(said("refusal"));
         let details = delta.get("reasoning_details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         details.iter().filter(|detail| detail.is_object()).for_each(|detail| join(&mut self.details, detail));
@@ -71,10 +80,10 @@ impl ChatDecoder {
         if let Some(word) = choice.get("finish_reason").and_then(Value::as_str).filter(|word| !word.is_empty()) {
             self.finish = Some(word.to_owned());
         }
-        Ok(match (said("content"), thought) {
-            ("", "") => Heard::Progress,
-            ("", thought) => Heard::Thinking(thought.to_owned()),
-            (text, _) => Heard::Text(text.to_owned()),
+        Ok(match (text.is_empty(), thought.is_empty()) {
+            (true, true) => Heard::Progress,
+            (true, false) => Heard::Thinking(thought),
+            (false, _) => Heard::Text(text),
         })
     }
 
@@ -112,7 +121,7 @@ impl Decoder for ChatDecoder {
             return Err(Told::parse(&data).into_error(&self.label));
         }
         if let Some(usage) = value.get("usage").filter(|usage| usage.is_object()) {
-            self.usage = count(usage);
+            self.counts.overwrite(count(usage));
         }
         let choices = value.get("choices").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         // Only one choice was asked for.
@@ -121,12 +130,15 @@ impl Decoder for ChatDecoder {
     }
 
     fn used(&self) -> Usage {
-        self.usage
+        self.counts.without_cached().told()
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         if self.finish.is_none() && !self.done {
             return Err(self.cut("the stream ended before its terminal event"));
+        }
+        if self.finish.as_deref() == Some("error") {
+            return Err(self.cut("the provider broke the reply off (finish reason `error`)"));
         }
         let is_silent = self.text.is_empty() && self.thinking.is_empty() && self.details.is_empty() && self.refusal.is_empty() && self.calls.is_empty();
         if self.finish.is_none() && (is_silent || !self.calls.are_complete()) {
@@ -148,7 +160,8 @@ impl Decoder for ChatDecoder {
         let calls = std::mem::take(&mut this.calls).blocks(&mut this.ids).map_err(|what| this.cut(what))?;
         blocks.extend(calls);
         let stop = settle(stop, &blocks);
-        Ok(Reply { model: this.label, blocks, stop, usage: this.usage, usd: None, container: None })
+        let usage = this.counts.without_cached().usage(this.guess, &blocks);
+        Ok(Reply { model: this.label, blocks, stop, usage, usd: None, usd_is_part: false, container: None })
     }
 }
 
@@ -166,6 +179,15 @@ fn join(details: &mut Vec<Value>, piece: &Value) {
             }
         }
         _ => details.push(piece.clone()),
+    }
+}
+
+/// Returns what was thought in a part of a content that is a list (Mistral's form).
+fn thought_in(part: &Value) -> String {
+    match &part["thinking"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
     }
 }
 
@@ -189,11 +211,13 @@ fn fragment(value: &Value) -> Fragment {
     }
 }
 
-fn count(usage: &Value) -> Usage {
-    let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    let prompt = number("/prompt_tokens");
-    // Cached tokens are a part of the prompt here.
-    let cache_read = number("/prompt_tokens_details/cached_tokens").max(number("/prompt_cache_hit_tokens")).min(prompt);
-    let cache_write = number("/prompt_tokens_details/cache_write_tokens").min(prompt - cache_read);
-    Usage { input: prompt - cache_read - cache_write, output: number("/completion_tokens"), cache_read, cache_write, searches: 0 }
+fn count(usage: &Value) -> Counts {
+    let number = |pointer: &str| counts::read(usage, pointer);
+    Counts {
+        input: number("/prompt_tokens"),
+        output: number("/completion_tokens"),
+        cache_read: number("/prompt_tokens_details/cached_tokens").max(number("/prompt_cache_hit_tokens")),
+        cache_write: number("/prompt_tokens_details/cache_write_tokens"),
+        searches: None,
+    }
 }

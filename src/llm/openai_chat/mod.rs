@@ -61,16 +61,24 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     }
     let (format, declared) = declared(call, &model);
     if let Some(schema) = format {
-        let strict = schema::requires_all(&schema);
+        let strict = schema::is_strict(&schema);
         let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "response_format", &format.to_string());
     }
     if !declared.is_empty() {
         push_field(&mut out, "tools", &tools(&declared));
     }
-    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages), model.wants_reasoning_back));
+    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages, trim), model.wants_reasoning_back));
     out.push('}');
     Ok(out)
+}
+
+/// Leaves out a turn that only thought: a message without content and calls is refused.
+fn trim(blocks: &mut Vec<&Block>) {
+    let says = |block: &&Block| matches!(block.view(), View::Text(_) | View::ToolCall(_)) || kept(block, DETAILS).is_some();
+    if !blocks.iter().any(says) {
+        blocks.clear();
+    }
 }
 
 /// OpenAI's own models only take the newer word, most other servers only the older.

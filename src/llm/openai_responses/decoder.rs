@@ -5,6 +5,7 @@
 use super::{
     super::{
         Decoder, Heard, ModelCall, ModelError, ModelErrorKind, Target,
+        counts::{self, Counts, Guess},
         fault::Told,
         fields::{Fields, string},
         neutral,
@@ -26,12 +27,20 @@ pub(super) struct ResponsesDecoder {
     ids: Ids,
     items: BTreeMap<u64, String>,
     stop: Option<StopReason>,
-    usage: Usage,
+    guess: Guess,
+    counts: Counts,
 }
 
 impl ResponsesDecoder {
     pub(super) fn new(call: &ModelCall<'_>, target: Target<'_>) -> ResponsesDecoder {
-        ResponsesDecoder { label: target.label(), ids: Ids::of(call.messages), items: BTreeMap::new(), stop: None, usage: Usage::default() }
+        ResponsesDecoder {
+            label: target.label(),
+            ids: Ids::of(call.messages),
+            items: BTreeMap::new(),
+            stop: None,
+            guess: Guess::of(call),
+            counts: Counts::default(),
+        }
     }
 
     fn cut(&self, what: &str) -> ModelError {
@@ -54,7 +63,7 @@ impl ResponsesDecoder {
     fn end(&mut self, kind: &str, event: &Fields) -> Result<Heard, ModelError> {
         let response = event.get("response").unwrap_or("{}");
         let value: Value = serde_json::from_str(response).unwrap_or_default();
-        self.usage = count(&value["usage"]);
+        self.counts = count(&value["usage"]);
         if kind == "response.failed" {
             return Err(Told::of(&value["error"]).into_error(&self.label));
         }
@@ -102,26 +111,27 @@ impl Decoder for ResponsesDecoder {
     }
 
     fn used(&self) -> Usage {
-        self.usage
+        self.counts.told()
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, ModelError> {
         let Some(stop) = self.stop.clone() else { return Err(self.cut("the stream ended before its terminal event")) };
-        let ResponsesDecoder { label, mut ids, items, mut usage, .. } = *self;
+        let ResponsesDecoder { label, mut ids, items, guess, counts, .. } = *self;
         let cut = |what: &str| ModelError::new(ModelErrorKind::Cut, format!("{label}: {what}"));
         let mut blocks = Vec::new();
-        let mut declined = false;
+        let (mut declined, mut searches) = (false, 0);
         for item in items.values() {
             let value: Value = serde_json::from_str(item).unwrap_or_default();
             declined |= is_refusal(&value);
-            usage.searches += u64::from(value["type"] == "web_search_call" && value["action"]["type"] == "search");
+            searches += u64::from(value["type"] == "web_search_call" && value["action"]["type"] == "search");
             blocks.push(block(item, &value, &mut ids).map_err(cut)?);
         }
         let stop = match settle(stop, &blocks) {
             StopReason::EndTurn if declined => StopReason::Refusal { category: "refusal".to_owned() },
             stop => stop,
         };
-        Ok(Reply { model: label, blocks, stop, usage, usd: None, container: None })
+        let usage = Counts { searches: Some(searches), ..counts }.usage(guess, &blocks);
+        Ok(Reply { model: label, blocks, stop, usage, usd: None, usd_is_part: false, container: None })
     }
 }
 
@@ -177,11 +187,15 @@ fn is_refusal(item: &Value) -> bool {
     item["type"] == "message" && !parts.is_empty() && parts.iter().all(|part| part["type"] == "refusal")
 }
 
-fn count(usage: &Value) -> Usage {
-    let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    let prompt = number("/input_tokens");
+fn count(usage: &Value) -> Counts {
+    let number = |pointer: &str| counts::read(usage, pointer);
+    let counts = Counts {
+        input: number("/input_tokens"),
+        output: number("/output_tokens"),
+        cache_read: number("/input_tokens_details/cached_tokens"),
+        cache_write: number("/input_tokens_details/cache_write_tokens"),
+        searches: None,
+    };
     // Cached tokens are a part of the prompt here.
-    let cache_read = number("/input_tokens_details/cached_tokens").min(prompt);
-    let cache_write = number("/input_tokens_details/cache_write_tokens").min(prompt - cache_read);
-    Usage { input: prompt - cache_read - cache_write, output: number("/output_tokens"), cache_read, cache_write, searches: 0 }
+    counts.without_cached()
 }

@@ -68,7 +68,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     }
     let (format, declared) = declared(call, &model);
     if let Some(schema) = format {
-        let strict = schema::requires_all(&schema);
+        let strict = schema::is_strict(&schema);
         let format = json!({"format": {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "text", &format.to_string());
     }
@@ -79,7 +79,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         push_field(&mut out, "instructions", &string(call.system));
     }
     push_field(&mut out, "prompt_cache_key", &string(&cache_key(call)));
-    push_field(&mut out, "input", &input(&turns(call.messages)));
+    push_field(&mut out, "input", &input(&turns(call.messages, trim)));
     out.push('}');
     Ok(out)
 }
@@ -108,6 +108,14 @@ fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
     format!("[{}]", at_the_provider.chain(ours).collect::<Vec<_>>().join(","))
 }
 
+/// Leaves out reasoning that led to nothing, which is refused, and what could not be sent.
+fn trim(blocks: &mut Vec<&Block>) {
+    blocks.retain(|block| item(block).is_some());
+    while blocks.last().is_some_and(|block| matches!(block.view(), View::Thinking(_))) {
+        blocks.pop();
+    }
+}
+
 fn input(turns: &[Turn<'_>]) -> String {
     let mut all = Vec::new();
     for turn in turns {
@@ -131,17 +139,7 @@ fn user(turn: &Turn<'_>, all: &mut Vec<String>) {
 }
 
 fn assistant(turn: &Turn<'_>, all: &mut Vec<String>) {
-    let begin = all.len();
-    let mut end = begin;
-    for block in &turn.blocks {
-        let Some(item) = item(block) else { continue };
-        all.push(item);
-        if !matches!(block.view(), View::Thinking(_)) {
-            end = all.len();
-        }
-    }
-    // Reasoning that led to nothing is refused.
-    all.truncate(end);
+    all.extend(turn.blocks.iter().filter_map(|block| item(block)));
 }
 
 /// Returns the item of a block of the model's; `None` for what could not be sent.

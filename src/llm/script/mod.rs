@@ -97,7 +97,7 @@ impl Model for Script {
 pub fn reply(text: &str, calls: &[(&str, Value)]) -> Reply {
     let blocks = blocks(text, tool_calls(0, calls.iter().map(|(name, input)| ((*name).to_owned(), input.clone()))));
     let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-    Reply { model: String::new(), blocks, stop, usage: Usage::default(), usd: None, container: None }
+    Reply { model: String::new(), blocks, stop, usage: Usage::default(), usd: None, usd_is_part: false, container: None }
 }
 
 /// Makes the reply to `call` as [`reply`] does, with ids that are unique in the conversation.
@@ -167,7 +167,7 @@ fn speak(line: &Line, turn: usize, groups: &Groups) -> Reply {
     let text = pattern::fill(&line.say, groups);
     let calls = tool_calls(turn, line.calls.iter().map(|call| (call.tool.clone(), pattern::fill_value(&call.input, groups))));
     let stop = line.stop.clone().unwrap_or(if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse });
-    Reply { model: String::new(), blocks: blocks(&text, calls), stop, usage: Usage::default(), usd: None, container: None }
+    Reply { model: String::new(), blocks: blocks(&text, calls), stop, usage: Usage::default(), usd: None, usd_is_part: false, container: None }
 }
 
 /// Counts a quarter of the bytes as tokens.

@@ -276,30 +276,32 @@ async fn attempts_are_bounded_and_the_last_error_says_how_many() {
     assert_eq!(server.asked().len(), 3);
 }
 
-/// Has 30 agents ask ten times each, and returns how many had every answer.
-async fn thirty(model: &HttpModel) -> usize {
+/// Has 30 agents ask ten times each, and returns why some had not every answer.
+async fn thirty(model: &HttpModel) -> Vec<String> {
     let mut tasks = Tasks::default();
     for agent in 0..30 {
         let model = model.clone();
         let work = async move {
             let mut talk = Talk::new("anthropic/claude-opus-5-5", &format!("task {agent}"));
             for _ in 0..10 {
-                let Ok(reply) = ask(&model, &talk).await else { return false };
-                talk.answer(&reply, "go on");
+                match ask(&model, &talk).await {
+                    Ok(reply) => talk.answer(&reply, "go on"),
+                    Err(error) => return Some(error.to_string()),
+                }
             }
-            true
+            None
         };
-        tasks.spawn(work, |_| false);
+        tasks.spawn(work, |_| Some("it panicked".to_owned()));
     }
-    let mut whole = 0;
-    while let Some(is_whole) = tasks.next().await {
-        whole += usize::from(is_whole);
+    let mut lost = Vec::new();
+    while let Some(error) = tasks.next().await {
+        lost.extend(error);
     }
-    whole
+    lost
 }
 
 #[tokio::test]
-async fn nobody_is_lost_where_each_second_answer_fails_however_it_does() {
+async fn nobody_is_lost_where_every_request_fails_once_however_it_does() {
     let cut = Delivery { cut_at: Some(40), ..Delivery::default() };
     for (fault, delivery) in [
         (Answer::error(429, "rate_limit_error"), Delivery::default()),
@@ -308,15 +310,15 @@ async fn nobody_is_lost_where_each_second_answer_fails_however_it_does() {
         (Answer::Say(Said::text("broken")), cut),
     ] {
         let name = format!("{fault:?}");
-        let server = Server::start_with(
-            move |asked| {
-                if asked.number % 2 == 1 { (fault.clone(), delivery) } else { (Answer::Say(Said::text("ok")), Delivery::default()) }
-            },
-        )
+        let met = Mutex::new(std::collections::HashSet::new());
+        let server = Server::start_with(move |asked| {
+            let is_first = met.lock().unwrap().insert(asked.body.clone());
+            if is_first { (fault.clone(), delivery) } else { (Answer::Say(Said::text("ok")), Delivery::default()) }
+        })
         .await;
         let (model, _) = model(&server);
-        assert_eq!(thirty(&model).await, 30, "{name}: 300 failures in all");
-        assert!(server.asked().len() >= 590, "{name}");
+        assert_eq!(thirty(&model).await, Vec::<String>::new(), "{name}: 300 failures in all");
+        assert_eq!(server.asked().len(), 600, "{name}");
     }
 }
 
@@ -325,7 +327,7 @@ async fn a_provider_that_only_fails_is_not_asked_over_and_over() {
     let server = Server::start_with(|_| (Answer::Say(Said::text("never whole")), Delivery { cut_at: Some(40), ..Delivery::default() })).await;
     let (model, clock) = model(&server);
     let before = clock.now();
-    assert_eq!(thirty(&model).await, 0);
+    assert_eq!(thirty(&model).await.len(), 30);
     let (asked, seconds) = (server.asked().len(), clock.now().since(before).as_secs());
     assert!(asked <= 30 + 50 + usize::try_from(seconds).unwrap() / 2 + 1, "{asked} requests in {seconds} s");
 }
@@ -336,10 +338,8 @@ async fn one_model_that_has_too_much_to_do_does_not_hold_up_another_of_the_same_
         Server::start(|asked| if asked.json["model"] == "claude-opus-5-5" { Answer::error(529, "overloaded_error") } else { Answer::Say(Said::text("ok")) })
             .await;
     let (model, clock) = model(&server);
-    for _ in 0..3 {
-        let error = ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap_err();
-        assert!(error.message.contains("HTTP 529") && error.message.contains("given up after 10 attempts"), "{error}");
-    }
+    let error = ask(&model, &Talk::new("anthropic/claude-opus-5-5", "x")).await.unwrap_err();
+    assert!(error.message.contains("HTTP 529") && error.message.contains("given up after 10 attempts"), "{error}");
     let before = clock.now();
     ask(&model, &Talk::new("anthropic/claude-sonnet-5-5", "x")).await.unwrap();
     assert_eq!(clock.now(), before, "it goes at once");

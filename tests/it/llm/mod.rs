@@ -1,6 +1,7 @@
 //! Models: what is sent, what is understood, and what happens when it breaks.
 #![expect(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "fixtures of tests may panic, and read best when they take `json!` as it is")]
 mod anthropic;
+mod broken;
 mod chat;
 mod gemini;
 mod http;

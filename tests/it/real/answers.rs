@@ -202,3 +202,39 @@ fn provider_tools_are_declared_in_each_protocols_words_or_refused() {
     let said = bench.spinney(&["run", "one", "--model", "openai/any"]).code(1);
     assert!(said.out.contains("no tools that run at the provider") && server.asked().is_empty(), "{}", said.out);
 }
+
+#[test]
+fn a_schema_that_the_provider_refuses_goes_by_the_tool() {
+    let refused = r#"{"error":{"type":"invalid_request_error","message":"output_config.format.schema: the compiled grammar is too large"}}"#;
+    for (wire, model) in WIRES.into_iter().filter(|(wire, _)| *wire != Wire::Chat) {
+        let server = Hosted::start(move |asked| {
+            let answer = match (held_by(asked), asked.turn()) {
+                ((_, true), _) => Answer::Status(400, Vec::new(), refused.to_owned()),
+                (_, 0) => Answer::Say(call(asked, "Read", json!({"file_path": "README.md"}))),
+                (_, _) => Answer::Say(call(asked, "StructuredOutput", json!({"n": 7}))),
+            };
+            (answer, Delivery::default())
+        });
+        let bench = bench(wire, &server).workflow("one", COUNTED);
+        let records = run(&bench, model, 0);
+        assert_eq!(outcome(&records, "work")["succeeded"]["output"], json!({"n": 7}), "{model}");
+        assert_eq!(server.asked().iter().map(held_by).collect::<Vec<_>>(), [(false, true), (true, false), (true, false)], "{model}: it is refused once");
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_object_is_asked_for_as_text_and_checked_here() {
+    let yaml = COUNTED.replace(
+        "count: { type: object, properties: { n: { type: integer, minimum: 1 } }, required: [n] }",
+        "count: { type: array, items: { type: integer } }",
+    );
+    for (wire, model) in WIRES {
+        let server = Hosted::start(|_| (Answer::Say(done("[1, 2]")), Delivery::default()));
+        let bench = bench(wire, &server).workflow("one", &yaml);
+        let records = run(&bench, model, 0);
+        assert_eq!(outcome(&records, "work")["succeeded"]["output"], json!([1, 2]), "{model}");
+        assert_eq!(server.asked().iter().map(held_by).collect::<Vec<_>>(), [(false, false)], "{model}");
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}

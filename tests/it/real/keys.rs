@@ -145,3 +145,41 @@ fn a_key_is_nowhere_to_be_seen() {
         assert_no_key_below(&bench.path(""));
     }
 }
+
+#[test]
+fn a_key_that_a_tool_reads_or_a_gateway_repeats_is_masked_wherever_it_would_stand() {
+    const GATEWAY: &str = "gw-topsecret-987654";
+    let server = Hosted::start(|asked| {
+        let (begin, end) = KEY.split_at(9);
+        let said = match asked.turn() {
+            0 => call(asked, "Bash", json!({"command": format!("printf '%s%s\\n' {begin} {end} gw-topsecret -987654; printf %s%s {begin} {end} | base64")})),
+            1 => call(asked, "Write", json!({"file_path": "key.txt", "content": format!("{KEY} and {GATEWAY}\n")})),
+            _ => done(&format!("It is {KEY}, behind {GATEWAY}.")),
+        };
+        (Answer::Say(said), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", ONE);
+    std::fs::create_dir_all(bench.path("config/spinney")).unwrap();
+    std::fs::write(
+        bench.path("config/spinney/config.yaml"),
+        format!("providers: {{ anthropic: {{ headers: {{ x-gw-key: {GATEWAY}, x-title: \"You code.\" }} }} }}\n"),
+    )
+    .unwrap();
+    let recording = bench.path("rec.jsonl").display().to_string();
+    let said = bench.spinney(&["run", "one", "--model", "anthropic/claude-sonnet-5-5", "--unconfined", "--record", &recording, "--json"]).code(0);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    let [(_, false, shown), ..] = results(&records, "work")[..] else { panic!("{:?}", results(&records, "work")) };
+    assert!(shown.starts_with("***anthropic key***\n***anthropic x-gw-key***\n***anthropic key***"), "{shown}");
+    assert_no_key_below(&bench.path(""));
+    let objects = bench.git(&["cat-file", "--batch", "--batch-all-objects", "--unordered"]);
+    let recorded = std::fs::read_to_string(bench.path("rec.jsonl")).unwrap();
+    let journal = serde_json::to_string(&records).unwrap();
+    let asked = server.asked();
+    let sent = asked.iter().map(|asked| String::from_utf8_lossy(&asked.body).into_owned());
+    for text in [said.out, said.err, objects, recorded, journal].into_iter().chain(sent) {
+        assert!(!text.contains(KEY) && !text.contains(GATEWAY), "{text}");
+    }
+    assert!(asked.len() == 3 && asked.iter().all(|asked| asked.headers["x-api-key"] == KEY && asked.headers["x-gw-key"] == GATEWAY), "they are used");
+    assert!(asked[0].json.to_string().contains("You code."), "what a header says that is no key is left alone");
+}

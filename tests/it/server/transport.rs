@@ -29,7 +29,10 @@ pub(super) async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<
             Answer::Status(status, headers, body) => (status, headers, body.into_bytes()),
         };
         let kind = if status == 200 { "text/event-stream" } else { "application/json" };
-        let mut head = format!("HTTP/1.1 {status} Status\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\nrequest-id: req_1\r\n");
+        let mut head = format!("HTTP/1.1 {status} Status\r\ntransfer-encoding: chunked\r\nrequest-id: req_1\r\n");
+        if headers.iter().all(|(name, _)| *name != "content-type") {
+            let _ = write!(head, "content-type: {kind}\r\n");
+        }
         for (name, value) in headers {
             let _ = write!(head, "{name}: {value}\r\n");
         }

@@ -119,8 +119,13 @@ fn anthropic_messages(json: &Value) -> Vec<String> {
         } else if !results.is_empty() {
             problems.push(format!("messages.{n}: the assistant gives results"));
         }
+        let is_thinking = |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
+        if !is_user && blocks.last().is_some_and(is_thinking) {
+            problems.push(format!("messages.{n}: The final block in an assistant message cannot be `thinking`"));
+        }
         for block in &blocks {
             match block["type"].as_str() {
+                Some("thinking") if is_blank(&block["signature"]) => problems.push(format!("messages.{n}: thinking without a signature")),
                 Some("text") if is_blank(&block["text"]) => problems.push(format!("messages.{n}: empty text")),
                 Some("tool_result") if is_blank(&block["content"]) => problems.push(format!("messages.{n}: empty result")),
                 Some("thinking") if block.get("cache_control").is_some() => problems.push(format!("messages.{n}: a mark on thinking")),
@@ -219,11 +224,14 @@ fn chat(json: &Value) -> Vec<String> {
             "system" | "user" | "tool" if is_blank(&message["content"]) => problems.push(format!("messages.{n}: empty content")),
             "system" | "user" | "tool" => {}
             "assistant" => {
+                if n > 0 && messages[n - 1]["role"] == "assistant" {
+                    problems.push(format!("messages.{n}: roles do not alternate"));
+                }
                 let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
                 if message.get("tool_calls").is_some() && calls.is_empty() {
                     problems.push(format!("messages.{n}: empty tool_calls"));
                 }
-                if calls.is_empty() && !message["content"].is_string() {
+                if calls.is_empty() && is_blank(&message["content"]) {
                     problems.push(format!("messages.{n}: neither content nor calls"));
                 }
                 for call in calls {
