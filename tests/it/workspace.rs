@@ -147,3 +147,20 @@ steps:
     let branch = format!("spinney/{}", bench.newest());
     assert_eq!(bench.git(&["diff", "--name-only", "main", &branch]), "web/a.js\n");
 }
+
+#[test]
+fn what_a_failed_attempt_has_written_is_kept() {
+    let workflow = r#"
+version: 1
+name: failing
+agents: { worker: { system: x, access: write } }
+steps:
+  work: { agent: worker, prompt: go, verify: { run: "false", attempts: 1 } }
+"#;
+    let script =
+        "conversations: [{ agent: worker, turns: [{ calls: [{ tool: Write, input: { file_path: kept.txt, content: \"kept\\n\" } }] }, { say: done }] }]";
+    let bench = Bench::new().workflow("failing", workflow);
+    let (said, _) = bench.run("failing", script, &[]);
+    said.code(1);
+    assert_eq!(bench.git(&["show", &format!("refs/spinney/{}/work.1/checkpoint:kept.txt", bench.newest())]), "kept\n");
+}

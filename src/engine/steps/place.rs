@@ -80,6 +80,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         if task.state.workspace.is_some() && task.state.conversation.brief().is_none() {
             worktree = anew(workspaces, worktree).await?;
         }
+        let _ = task.own.set(base.clone());
         (Some(worktree.clone()), worktree.path().to_owned())
     } else {
         // A reader's first request does not wait for its files; its first call does.
@@ -326,12 +327,9 @@ pub(super) async fn keep_what_there_is(task: &Task) {
     if !step.writes || !matches!(step.work, Work::Agent { .. }) {
         return;
     }
-    let (workspaces, slug, base) =
-        (task.services.workspaces.clone(), slug(&task.node, task.state.attempts), task.state.workspace.as_ref().map(|workspace| workspace.base.clone()));
-    let kept = blocking(FailureKind::Environment, move || match base {
-        Some(base) => workspaces.open(&slug, &base).and_then(|worktree| workspaces.checkpoint(&worktree)).map(|_| ()),
-        None => Ok(()),
-    });
+    let Some(base) = task.own.get().cloned() else { return };
+    let (workspaces, slug) = (task.services.workspaces.clone(), slug(&task.node, task.state.attempts));
+    let kept = blocking(FailureKind::Environment, move || workspaces.open(&slug, &base).and_then(|worktree| workspaces.checkpoint(&worktree)).map(|_| ()));
     if let Err(Trouble::Failed(failure)) = kept.await {
         tracing::warn!(target: trace::TARGET, "the work of {} could not be kept as a checkpoint: {}", task.node, failure.message);
     }
