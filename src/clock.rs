@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -123,54 +123,86 @@ impl Drop for Held {
 
 /// Where time comes from.
 #[derive(Debug, Clone)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    /// What it said last, and when by the measure of `elapsed`, where it is steady.
+    last: Option<Arc<Mutex<(Timestamp, Duration)>>>,
+}
 
 #[derive(Debug, Clone)]
 enum Source {
     System { start: Instant },
     Fake { now_ms: Arc<AtomicU64> },
+    Runtime { start: tokio::time::Instant, start_ms: Arc<AtomicU64> },
 }
 
 impl Clock {
     /// The machine's clock.
     #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
     pub fn system() -> Clock {
-        Clock(Source::System { start: Instant::now() })
+        Source::System { start: Instant::now() }.into()
     }
 
     /// A clock that stands still until `advance` moves it.
     pub fn fake(at: Timestamp) -> Clock {
-        Clock(Source::Fake { now_ms: Arc::new(AtomicU64::new(at.0)) })
+        Source::Fake { now_ms: Arc::new(AtomicU64::new(at.0)) }.into()
     }
 
-    /// Moves a fake clock; the system's is left alone.
+    /// A clock that goes with the time of the runtime it is made in, from `at` on: where that time is simulated, it stands
+    /// still while there is work and then moves to what is due first.
+    pub fn runtime(at: Timestamp) -> Clock {
+        Source::Runtime { start: tokio::time::Instant::now(), start_ms: Arc::new(AtomicU64::new(at.0)) }.into()
+    }
+
+    /// Moves a fake clock; every other is left alone.
     pub fn advance(&self, by: Duration) {
-        if let Source::Fake { now_ms } = &self.0 {
+        if let Source::Fake { now_ms } = &self.source {
             now_ms.fetch_add(millis(by), Ordering::SeqCst);
         }
     }
 
-    /// Returns the present moment.
-    #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
-    pub fn now(&self) -> Timestamp {
-        match &self.0 {
-            Source::System { .. } => Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)),
-            Source::Fake { now_ms } => Timestamp(now_ms.load(Ordering::SeqCst)),
+    /// Sets a runtime's clock as somebody sets the machine's, forwards or back; what is measured is not moved. Every other is
+    /// left alone.
+    pub fn set(&self, now: Timestamp) {
+        if let Source::Runtime { start, start_ms } = &self.source {
+            start_ms.store(now.0.saturating_sub(millis(start.elapsed())), Ordering::SeqCst);
         }
+    }
+
+    /// Returns the same clock, but as one that never goes back, and stands nowhere before `since`: where somebody sets the
+    /// machine's clock back it goes on by what is measured, so that nothing that is waited for is waited for twice.
+    #[must_use]
+    pub fn steady(&self, since: Timestamp) -> Clock {
+        Clock { last: Some(Arc::new(Mutex::new((since, self.elapsed())))), ..self.clone() }
+    }
+
+    /// Returns the present moment.
+    pub fn now(&self) -> Timestamp {
+        let now = self.source.now();
+        let Some(last) = &self.last else { return now };
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let measured = self.elapsed();
+        let now = now.max(last.0.after(measured.saturating_sub(last.1)));
+        // Parts of a millisecond add up.
+        if now > last.0 {
+            *last = (now, measured);
+        }
+        now
     }
 
     /// Returns the time since this clock was made, unmoved by changes of the wall clock.
     pub fn elapsed(&self) -> Duration {
-        match &self.0 {
+        match &self.source {
             Source::System { start } => start.elapsed(),
             Source::Fake { now_ms } => Duration::from_millis(now_ms.load(Ordering::SeqCst)),
+            Source::Runtime { start, .. } => start.elapsed(),
         }
     }
 
     /// Waits until `due`. On a fake clock the wait ends at once and the clock stands at `due`.
     pub async fn sleep_until(&self, due: Timestamp) {
-        match &self.0 {
-            Source::System { .. } => tokio::time::sleep(due.since(self.now())).await,
+        match &self.source {
+            Source::System { .. } | Source::Runtime { .. } => tokio::time::sleep(due.since(self.now())).await,
             Source::Fake { now_ms } => {
                 now_ms.fetch_max(due.0, Ordering::SeqCst);
                 tokio::task::yield_now().await;
@@ -179,9 +211,45 @@ impl Clock {
     }
 }
 
+impl From<Source> for Clock {
+    fn from(source: Source) -> Clock {
+        Clock { source, last: None }
+    }
+}
+
+impl Source {
+    #[expect(clippy::disallowed_methods, reason = "this module is the one place that reads the clock")]
+    fn now(&self) -> Timestamp {
+        match self {
+            Source::System { .. } => Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)),
+            Source::Fake { now_ms } => Timestamp(now_ms.load(Ordering::SeqCst)),
+            Source::Runtime { start, start_ms } => Timestamp(start_ms.load(Ordering::SeqCst)).after(start.elapsed()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_steady_clock_goes_on_where_the_other_is_set_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::runtime(Timestamp(10_000));
+            let steady = clock.steady(Timestamp(12_000));
+            assert_eq!(steady.now(), Timestamp(12_000), "nowhere before what was recorded");
+            steady.sleep_until(Timestamp(12_500)).await;
+            assert_eq!((clock.now(), steady.now()), (Timestamp(10_500), Timestamp(12_500)));
+            clock.set(Timestamp(20_000));
+            assert_eq!(steady.now(), Timestamp(20_000), "forwards it goes along");
+            clock.set(Timestamp(0));
+            for due in [20_001, 20_400] {
+                steady.sleep_until(Timestamp(due)).await;
+                assert_eq!(steady.now(), Timestamp(due), "what is waited for is waited for once");
+            }
+        });
+    }
 
     #[test]
     fn timestamps_read_as_dates() {

@@ -1,6 +1,6 @@
 //! Tasks: the only place that spawns. Every task is tracked, stands in the span of whoever started it, and a panic in one
 //! is an error of that one.
-use std::future::Future;
+use std::{cell::Cell, future::Future};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{Instrument as _, Span};
 
@@ -54,12 +54,32 @@ impl<T: Send + 'static> Tasks<T> {
     }
 }
 
+thread_local! {
+    static IN_ONE_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs something during which blocking work that this thread waits for is done on the spot: on a scheduler with one thread
+/// nothing then happens at the same time as anything else, and what happens follows from what it is given alone.
+pub fn in_one_thread<T>(run: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IN_ONE_THREAD.set(self.0);
+        }
+    }
+    let _before = Before(IN_ONE_THREAD.replace(true));
+    run()
+}
+
 /// Runs blocking work (files, git, a database) off the scheduler's thread and waits for it.
 ///
 /// # Errors
 /// `Panicked` where the work panicked.
 #[expect(clippy::disallowed_methods, reason = "this module is the one place that spawns")]
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Panicked> {
+    if IN_ONE_THREAD.get() {
+        return std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| Panicked(panic_text(payload.as_ref())));
+    }
     let span = Span::current();
     tokio::task::spawn_blocking(move || span.in_scope(work)).await.map_err(|error| Panicked(join_text(error)))
 }

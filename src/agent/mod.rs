@@ -201,6 +201,7 @@ impl<'a> Agent<'a> {
         let span = self.span.clone();
         let mut work = std::pin::pin!(self.converse(brief).instrument(span));
         tokio::select! {
+            biased;
             ended = &mut work => ended,
             () = tokio::time::sleep(left) => {
                 cancel.cancel();
@@ -331,12 +332,13 @@ impl<'a> Agent<'a> {
         };
         let sink = Shown::new(self.equipment.sink.as_ref(), &self.equipment.pulse, &self.equipment.secrets);
         let asked = tokio::select! {
+            biased;
+            () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
             reply = self.equipment.model.reply(&call, &sink) => {
                 sink.finish();
                 reply
             }
             never = self.meanwhile() => match never {},
-            () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),
         };
         (asked, sink.lost())
     }

@@ -105,9 +105,10 @@ impl People {
         }
         let clock = self.clock.clone();
         tokio::select! {
+            biased;
             Some(heard) = self.asking.next() => heard,
-            _ = self.look.tick() => self.letter().unwrap_or(Heard::Nothing),
             () = async { match deadline { Some(at) => clock.sleep_until(at).await, None => std::future::pending().await } } => Heard::TimeOver,
+            _ = self.look.tick() => self.letter().unwrap_or(Heard::Nothing),
         }
     }
 
@@ -202,6 +203,7 @@ impl People {
             let nobody = Heard::Asked { node: node.clone(), call: question.call.clone(), answer: None, carried: Vec::new() };
             let asking = async move {
                 let answer = tokio::select! {
+                    biased;
                     answer = services.asker.ask(&node, &question) => answer,
                     () = cancel.cancelled() => None,
                 };

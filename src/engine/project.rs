@@ -237,6 +237,13 @@ pub struct RunOptions {
     pub recording: Option<Arc<Recording>>,
 }
 
+impl RunOptions {
+    /// Has a run's time go on from its last record, wherever the machine's clock was set meanwhile or is set later.
+    fn steady(self, last: Timestamp) -> RunOptions {
+        RunOptions { clock: self.clock.steady(last), ..self }
+    }
+}
+
 /// A run ready to go on. The lease is held as long as this lives.
 pub struct Prepared {
     /// Its journal.
@@ -381,6 +388,7 @@ impl Project {
 
     /// Begins the journal of a run, with what holds of another one where it follows from one.
     pub(super) fn begin(&self, plan: Arc<Plan>, beginning: Beginning, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
+        let options = options.steady(Timestamp::default());
         let Beginning { inputs, head, origin, held } = beginning;
         let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
         if self.repo.ref_at("refs/heads/spinney")?.is_some() {
@@ -430,6 +438,7 @@ impl Project {
         let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let (store, records) = SqliteStore::open(dir.path())?;
+        let options = options.steady(records.last().map(|last| last.at).unwrap_or_default());
         sandbox::reap(&dir.processes())?;
         self.repo.unlock_refs(run)?;
         let pins = self.pins(&plan);

@@ -22,8 +22,7 @@ use crate::{
     tasks::{Panicked, Tasks},
     workflow::{OnExceed, RetryOn},
 };
-use foldhash::{HashMap, HashMapExt as _};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -97,8 +96,8 @@ pub(super) async fn drive<S: Store>(
         cancel,
         live: Live::default(),
         workers: Tasks::default(),
-        tokens: HashMap::new(),
-        stopped: HashMap::new(),
+        tokens: BTreeMap::new(),
+        stopped: BTreeMap::new(),
         expired: false,
         tips: Tips::default(),
         people,
@@ -124,9 +123,9 @@ struct Engine<'a, S> {
     cancel: CancellationToken,
     live: Live,
     workers: Tasks<(NodeId, End)>,
-    tokens: HashMap<NodeId, CancellationToken>,
+    tokens: BTreeMap<NodeId, CancellationToken>,
     /// Nodes that are being stopped: what becomes of each, and who waits to hear of it.
-    stopped: HashMap<NodeId, Halt>,
+    stopped: BTreeMap<NodeId, Halt>,
     /// Whether the run's time is over and what was under way is being cancelled.
     expired: bool,
     tips: Tips,
@@ -147,19 +146,23 @@ impl<S: Store> Engine<'_, S> {
                 return Ok(ended);
             }
             let state = self.journal.state();
-            let timer = state.timers().values().chain(state.deadlines().values()).min().copied().filter(|_| !self.live.stopping);
+            // What is being stopped for its time is waited for, not its time again.
+            let deadlines = state.deadlines().iter().filter(|(node, _)| !self.stopped.contains_key(*node)).map(|(_, due)| due);
+            let timer = state.timers().values().chain(deadlines).min().copied().filter(|_| !self.live.stopping);
             let clock = self.crew.clock().clone();
             let over = self.journal.state().limit().is_some() || self.journal.state().is_held() || self.live.stopping || self.live.closing;
             let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.account.time_left()) });
             let deadline = people::deadline(self.journal.state());
+            // In this order: the same things happening give the same run, and what ends something goes first.
             tokio::select! {
+                biased;
+                () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
+                () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
+                () = tokio::time::sleep(time_left.unwrap_or_default()), if time_left.is_some() => self.out_of_time()?,
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
                 Some((node, end)) = self.workers.next() => self.worker_ended(&node, end)?,
                 Some(petition) = petitions.recv() => self.petitioned(petition)?,
                 heard = self.people.hear(deadline), if !self.live.stopping => self.heard(heard)?,
-                () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
-                () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
-                () = async { match time_left { Some(left) => tokio::time::sleep(left).await, None => std::future::pending().await } } => self.out_of_time()?,
             }
         }
     }
@@ -354,7 +357,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn employ(&mut self, node: NodeId, token: CancellationToken, work: Working) {
         self.tokens.insert(node.clone(), token);
-        self.live.begin(self.journal.state(), node.clone());
+        self.live.nodes.insert(node.clone());
         let panicked = node.clone();
         let watches = self.journal.state().is_orchestrator(&node);
         let end = move |panic: Panicked| match Failure::from(panic) {
@@ -375,7 +378,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
         self.crew.heard_of_an_end();
-        self.live.end(node);
+        self.live.nodes.remove(node);
         self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
@@ -584,7 +587,7 @@ impl<S: Store> Engine<'_, S> {
         if self.live.stopping {
             return Ok(());
         }
-        let at_work = |owner: &NodeId| self.live.nodes().any(|node| node == owner || node.is_inside(owner));
+        let at_work = |owner: &NodeId| self.live.nodes.iter().any(|node| node == owner || node.is_inside(owner));
         let still: Vec<NodeId> = self.stopped.keys().filter(|owner| !at_work(owner)).cloned().collect();
         still.iter().try_for_each(|owner| self.record_halt(owner))
     }

@@ -1,11 +1,10 @@
 //! Names of runs, steps, nodes, commits and blobs.
-use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     cmp::Ordering,
     fmt,
-    hash::{BuildHasher as _, Hash, Hasher},
+    hash::{DefaultHasher, Hash, Hasher},
     ops::Deref,
     sync::Arc,
 };
@@ -97,7 +96,10 @@ pub struct NodeName {
 
 impl From<NodeName> for NodeId {
     fn from(name: NodeName) -> NodeId {
-        let hash = FixedState::default().hash_one(&name);
+        // Always with the same keys: equal names have equal hashes.
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
         NodeId(Arc::new(Hashed { name, hash }))
     }
 }

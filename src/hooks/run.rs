@@ -120,8 +120,9 @@ async fn post(
         Ok::<_, String>((status, response.error_text().await))
     };
     let answer = tokio::select! {
-        answer = tokio::time::timeout(timeout, answer) => answer,
+        biased;
         () = runner.cancel.cancelled() => return failed("it was cancelled"),
+        answer = tokio::time::timeout(timeout, answer) => answer,
     };
     match answer {
         Err(_) => failed(&format!("it did not answer within {} s", timeout.as_secs_f64())),

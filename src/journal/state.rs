@@ -11,10 +11,9 @@ use crate::{
     plan::{Plan, PlannedStep},
     workflow::Power,
 };
-use foldhash::{HashMap, HashMapExt as _};
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -86,7 +85,7 @@ pub struct NodeState {
     /// When it ended.
     pub ended: Option<Timestamp>,
     /// The item, where it is one.
-    pub item: Option<Arc<Item>>,
+    pub item: Option<Item>,
     /// Where the present attempt works.
     pub workspace: Option<Workspace>,
     /// Its agent's conversation in the present attempt.

@@ -5,14 +5,13 @@ use crate::{
     source::{Source, Spanned},
     workflow::{Budget, Input, On, OnExceed},
 };
-use foldhash::HashMap;
 use petgraph::{
     Direction,
     graph::{DiGraph, NodeIndex},
     visit::EdgeRef as _,
 };
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 

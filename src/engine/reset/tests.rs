@@ -62,15 +62,15 @@ fn play(plan: &Arc<Plan>, mut records: Vec<Record>, most: usize, ends: &dyn Fn(&
         for command in decide(plan, &state, &live) {
             events.push(match command {
                 Command::Start { node, attempt } => {
-                    live.begin(&state, node.clone());
+                    live.nodes.insert(node.clone());
                     Event::StepStarted { node, attempt }
                 }
                 Command::Continue { node } => {
-                    live.begin(&state, node);
+                    live.nodes.insert(node);
                     continue;
                 }
                 Command::Stop { node, cause } => {
-                    live.end(&node);
+                    live.nodes.remove(&node);
                     Event::StepFinished { node, outcome: Outcome::Skipped(cause) }
                 }
                 Command::Skip { node, cause } => Event::StepFinished { node, outcome: Outcome::Skipped(cause) },
@@ -85,8 +85,7 @@ fn play(plan: &Arc<Plan>, mut records: Vec<Record>, most: usize, ends: &dyn Fn(&
             });
         }
         if events.is_empty() {
-            let Some(node) = live.nodes().next().cloned() else { return records };
-            live.end(&node);
+            let Some(node) = live.nodes.pop_first() else { return records };
             let outcome = ends(&node);
             events.push(Event::StepFinished { node, outcome });
         }

@@ -201,8 +201,9 @@ impl Delegates for SubAgents {
             Err(why) => return Ok(Done { output: refused(why), work: None }),
         };
         let slot = tokio::select! {
-            slot = self.slots.acquire() => slot.ok(),
+            biased;
             () = order.cancel.cancelled() => None,
+            slot = self.slots.acquire() => slot.ok(),
         };
         if slot.is_none() {
             return Err(Trouble::Interrupted);
