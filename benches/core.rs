@@ -8,7 +8,7 @@ use spinney::{
     clock::Timestamp,
     engine::{Command, Live, decide, simulate},
     event::{Brief, CommitId, Event, Item, NodeId, Outcome, Record, Recovery, RunId, RunStarted, StepId, Success},
-    journal::{RunState, SqliteStore, Store as _},
+    journal::{Recorder, RunState, SqliteStore, Store as _},
     llm::script,
     message::{Message, Reply, ToolResult},
     plan::{Catalog, Plan},
@@ -21,6 +21,7 @@ use std::{
     hint::black_box,
     io::{self, Write as _},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// Records of the log that is replayed.
@@ -125,7 +126,7 @@ fn scheduling(c: &mut Criterion) {
         let plan = compile(&yaml);
         group.throughput(Throughput::Elements(size as u64));
         let run = || runtime.block_on(simulate(plan.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
-        memory("steps", size, |runs| runtime.block_on(several(&plan, runs)));
+        memory("steps", size, || assert_eq!(run().legs.len(), size));
         group.bench_function(BenchmarkId::new("steps", size), |b| b.iter(run));
         group.bench_function(BenchmarkId::new("floor, petgraph and JoinSet", size), |b| b.iter(|| runtime.block_on(bare(size))));
         group.bench_function(BenchmarkId::new("file", size), |b| b.iter(|| compile(&yaml)));
@@ -134,34 +135,26 @@ fn scheduling(c: &mut Criterion) {
         let items = compile(&yaml);
         group.bench_function(BenchmarkId::new("file with items", size), |b| b.iter(|| compile(&yaml)));
         let run = || runtime.block_on(simulate(items.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
-        memory("items", size, |runs| runtime.block_on(several(&items, runs)));
+        memory("items", size, || assert_eq!(run().legs.len(), size));
         group.bench_function(BenchmarkId::new("items", size), |b| b.iter(run));
     }
     group.finish();
 }
 
-/// Says how much memory a run takes at most, by what the kernel counts: how much more it is while several run at the same
-/// time than while one does. What was held before, and what the allocator kept of it, is in both and cancels out.
-fn memory(what: &str, size: usize, run: impl Fn(usize)) {
-    const MORE: usize = 8;
-    let peak = |runs: usize| {
-        // The kernel begins to look for the peak anew.
-        let _unsupported = std::fs::write("/proc/self/clear_refs", "5");
-        run(runs);
+/// Says how much more memory the process holds at most while it runs, by what the kernel counts. What an earlier run gave
+/// back and the allocator kept is not counted again: the first figure of a process is the true one.
+fn memory(what: &str, size: usize, run: impl FnOnce()) {
+    let held = |key: &str| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<usize>().ok());
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
         line.unwrap_or_default() * 1024
     };
-    let one = peak(1);
-    let more = peak(1 + MORE).saturating_sub(one) / MORE;
-    let _ = writeln!(io::stdout(), "schedule/{what}/{size}: {more} bytes, {} each", more / size);
-}
-
-/// Simulates a plan several times at the same time.
-async fn several(plan: &Arc<Plan>, runs: usize) {
-    let nothing = serde_json::Map::new();
-    let all = futures_util::future::join_all((0..runs).map(|_| simulate(plan.clone(), &nothing, Stub::empty()))).await;
-    assert!(all.iter().all(Result::is_ok));
+    // The kernel begins to look for the peak anew.
+    let _unsupported = std::fs::write("/proc/self/clear_refs", "5");
+    let before = held("VmRSS");
+    run();
+    let more = held("VmHWM").saturating_sub(before);
+    let _ = writeln!(io::stdout(), "schedule/{what}/{size}: {more} bytes more at most, {} each", more / size as u64);
 }
 
 /// Chains beside each other, a hundred wide.
@@ -227,6 +220,58 @@ fn appending(c: &mut Criterion) {
         }
     }
     group.finish();
+    for synced in [false, true] {
+        for agents in [1, 8, 64] {
+            sharing(agents, synced);
+        }
+    }
+}
+
+/// Agents that record one event after the other, each waiting for its acknowledgement, and one writer that appends all that wait
+/// in one transaction, as the loop of a run does. Says how many there are in a second, and how long one takes.
+fn sharing(agents: usize, synced: bool) {
+    const EACH: usize = 2_000;
+    let dir = tempfile::tempdir().expect("there is room for a temporary folder");
+    let mut store = SqliteStore::create(dir.path(), &RunId::from("bench")).expect("the folder is empty");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+    let (recorder, mut reports) = Recorder::channel(256);
+    let total = if synced { EACH } else { EACH * 10 };
+    let began = Instant::now();
+    let mut took: Vec<Duration> = runtime.block_on(async {
+        let mut work = tokio::task::JoinSet::new();
+        for _ in 0..agents {
+            let recorder = recorder.clone();
+            work.spawn(async move {
+                let mut took = Vec::new();
+                for n in 0..total / agents {
+                    let began = Instant::now();
+                    recorder.record(told(n as u64).event).await.expect("the writer lives");
+                    took.push(began.elapsed());
+                }
+                took
+            });
+        }
+        drop(recorder);
+        let mut next = 0;
+        while let Some(first) = reports.recv().await {
+            let mut batch = vec![first];
+            while let Ok(report) = reports.try_recv() {
+                batch.push(report);
+            }
+            let records: Vec<Record> = (next..).zip(&batch).map(|(seq, report)| Record { event: report.event.clone(), ..told(seq) }).collect();
+            next += records.len() as u64;
+            store.append(&records, synced).expect("the disk has room");
+            for report in batch {
+                let _ = report.acknowledged.send(());
+            }
+        }
+        work.join_all().await.concat()
+    });
+    let rate = took.len() as f64 / began.elapsed().as_secs_f64();
+    took.sort_unstable();
+    let at = |share: usize| took[(took.len() - 1) * share / 100].as_secs_f64() * 1e6;
+    let word = if synced { "synced" } else { "plain" };
+    println!("append/{word}, {agents} agents: {rate:.0} a second; p50 {:.0} µs, p95 {:.0} µs, p99 {:.0} µs", at(50), at(95), at(99));
 }
 
 /// Keeps records in a bare file, a line each.
@@ -262,11 +307,10 @@ fn fan(size: usize, narrow: Option<u32>) -> (Arc<Plan>, RunState, Live) {
     let begun = decide(&plan, &log.state, &live);
     for command in begun {
         let Command::Start { node, attempt } = command else { continue };
-        live.begin(&log.state, node.clone());
+        live.nodes.insert(node.clone());
         log.tell(Event::StepStarted { node, attempt });
     }
-    let first = live.nodes().next().expect("one was begun").clone();
-    live.end(&first);
+    let first = live.nodes.pop_first().expect("one was begun");
     log.tell(Event::StepFinished { node: first, outcome: Outcome::Succeeded(Success::default()) });
     (plan, log.state, live)
 }
