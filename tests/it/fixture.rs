@@ -54,22 +54,7 @@ impl Bench {
     /// A repository with one commit.
     pub(crate) fn new() -> Bench {
         let dir = tempfile::Builder::new().prefix("spinney-test-").tempdir().unwrap();
-        let at = |name: &str| dir.path().canonicalize().unwrap().join(name).display().to_string();
-        let path = std::env::var("PATH").unwrap();
-        let mut environment: BTreeMap<String, String> = [
-            ("PATH", path),
-            ("HOME", at("home")),
-            ("XDG_CACHE_HOME", at("cache")),
-            ("XDG_CONFIG_HOME", at("config")),
-            ("GIT_CONFIG_GLOBAL", "/dev/null".to_owned()),
-            ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        for name in ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
-            environment.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
-        }
-        let bench = Bench { dir, environment };
+        let bench = Bench { environment: environment(&dir), dir };
         for folder in ["repo", "home", "cache", "config"] {
             fs::create_dir(bench.dir.path().join(folder)).unwrap();
         }
@@ -77,6 +62,15 @@ impl Bench {
         bench.git(&["config", "user.name", "Tester"]);
         bench.git(&["config", "user.email", "tester@localhost"]);
         bench.file("README.md", "# A project\n").commit("begin")
+    }
+
+    /// Another with all that is in this one, in memory where there is a file system for that.
+    pub(crate) fn copied(&self) -> Bench {
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::Builder::new().prefix("spinney-test-").tempdir_in(place).unwrap();
+        copy(self.dir.path(), dir.path());
+        Bench { environment: environment(&dir), dir }
     }
 
     /// Writes a file of the repository.
@@ -208,6 +202,42 @@ pub(crate) fn not_tested(what: &str, why: &str) {
     // By the process's own standard error: what a test prints is shown only where it fails.
     let _ = writeln!(io::stderr(), "not tested: {what}: {why}");
     assert!(std::env::var_os("SPINNEY_TEST_ALL").is_none(), "not tested: {what}: {why}");
+}
+
+/// Makes an environment in which everything of the user's is in a folder.
+fn environment(dir: &TempDir) -> BTreeMap<String, String> {
+    let at = |name: &str| dir.path().canonicalize().unwrap().join(name).display().to_string();
+    let path = std::env::var("PATH").unwrap();
+    let mut environment: BTreeMap<String, String> = [
+        ("PATH", path),
+        ("HOME", at("home")),
+        ("XDG_CACHE_HOME", at("cache")),
+        ("XDG_CONFIG_HOME", at("config")),
+        ("GIT_CONFIG_GLOBAL", "/dev/null".to_owned()),
+        ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    for name in ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
+        environment.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+    }
+    environment
+}
+
+/// Copies the files below a folder into another.
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let (entry, to) = (entry.as_ref().unwrap(), to.join(entry.as_ref().unwrap().file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            // The samples that git puts there are of no use.
+            if entry.file_name() != "hooks" || !from.ends_with(".git") {
+                fs::create_dir(&to).unwrap();
+                copy(&entry.path(), &to);
+            }
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }
 
 /// Runs git somewhere and returns what it printed.

@@ -1,9 +1,13 @@
 //! What holds of every log, whatever the workflow: each test hands its log here. It knows nothing of the fold.
-use spinney::event::{Event, NodeId, Outcome, Record, SkipCause};
+use spinney::{
+    event::{Event, NodeId, Outcome, Record, SkipCause},
+    plan::Plan,
+    workflow::On,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    process::Command,
+    sync::Arc,
 };
 
 /// Panics where a log says what cannot be.
@@ -116,17 +120,61 @@ fn revive(node: &NodeId, ended: &mut BTreeMap<&NodeId, &Outcome>) {
 }
 
 fn commits_are_kept(records: &[Record], repo: &Path) {
-    let kept = |commit: &str| {
-        let args = ["for-each-ref", "--count=1", "--contains", commit];
-        let output = Command::new("git").args(args).current_dir(repo).output().unwrap();
-        output.status.success() && !output.stdout.is_empty()
-    };
-    let over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { .. }));
+    if !matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { .. })) {
+        return;
+    }
+    let repo = git2::Repository::open(repo).unwrap();
+    let mut walk = repo.revwalk().unwrap();
+    walk.push_glob("refs/*").unwrap();
+    let kept: BTreeSet<String> = walk.map(|commit| commit.unwrap().to_string()).collect();
     for record in records {
-        if let Event::WorkCaptured { node, commit, .. } = &record.event
-            && over
-        {
-            assert!(kept(&commit.0), "no ref keeps {commit}, the work of {node}");
+        if let Event::WorkCaptured { node, commit, .. } = &record.event {
+            assert!(kept.contains(&commit.0), "no ref keeps {commit}, the work of {node}");
         }
     }
+}
+
+/// Panics where a log says what its plan does not allow: something began before what it needs, or more was used than there is.
+#[track_caller]
+pub(crate) fn of_plan(plan: &Arc<Plan>, records: &[Record]) {
+    let mut ended: BTreeMap<NodeId, Outcome> = BTreeMap::new();
+    let mut needs: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    let (mut turns, mut allowed) = (0, 1);
+    for record in records {
+        match &record.event {
+            Event::ItemsAdded { step, items, .. } => needs.extend(items.iter().map(|item| (step.with_item(&item.key), item.needs.clone()))),
+            Event::StepFinished { node, outcome } => drop(ended.insert(node.clone(), outcome.clone())),
+            Event::RetryScheduled { node, .. } => drop(ended.remove(node)),
+            Event::QuestionAnswered { node, allowed: true, .. } if node.step.0 == "(run)" => allowed += 1,
+            Event::ModelReplied { .. } => {
+                turns += 1;
+                let most = plan.limits.turns.saturating_mul(allowed);
+                assert!(turns <= most, "{turns} turns of {most} at record {}", record.seq);
+            }
+            Event::StepStarted { node, .. } => {
+                for (need, on) in plan_of(plan, node).needs(&node.step).map(|(need, on)| (node.beside(&need.id), on)) {
+                    let allows = plan_of(plan, &need).step(&need.step).is_some_and(|step| step.allow_failure);
+                    let met = match ended.get(&need) {
+                        Some(Outcome::Succeeded(_)) => on != On::Failure,
+                        Some(Outcome::Failed(_)) => on != On::Success || allows,
+                        Some(Outcome::Skipped(_)) | None => false,
+                    };
+                    assert!(met, "{node} started before {need}, which it needs ({on:?})");
+                }
+                for need in needs.get(node).into_iter().flatten().map(|key| node.with_item(key)) {
+                    assert!(matches!(ended.get(&need), Some(Outcome::Succeeded(_))), "{node} started before {need}, which it needs");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the plan of what a node stands inside of.
+fn plan_of<'p>(plan: &'p Arc<Plan>, node: &NodeId) -> &'p Arc<Plan> {
+    node.within.iter().fold(plan, |plan, frame| match frame.step.0.as_str() {
+        "on_failure" => plan.on_failure.as_ref().unwrap(),
+        "finally" => plan.finally.as_ref().unwrap(),
+        _ => plan.step(&frame.step).and_then(|step| step.inner()).unwrap(),
+    })
 }

@@ -45,6 +45,7 @@ mod server;
 mod shipped;
 mod shown;
 mod signals;
+mod simulation;
 mod spending;
 mod subagents;
 mod telemetry;

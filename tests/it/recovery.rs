@@ -3,8 +3,8 @@
 mod illegal;
 pub(crate) mod life;
 
-pub(crate) use life::without_hashes;
 use life::{ASKED, CHOICE, DURABLE, Death, Story, Tale};
+pub(crate) use life::{plainly, without_hashes};
 
 /// Lives of three records, the first of them of fewer, so that some life ends at every record. Three, since a hook's word
 /// and the answer that it leads to are two, and both are needed to get on.

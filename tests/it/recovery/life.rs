@@ -280,7 +280,8 @@ fn end(bench: &Bench, run: &RunId, records: &[Record]) -> End {
     end
 }
 
-fn plainly(outcome: &Outcome, plain: &dyn Fn(&str) -> String) -> Value {
+/// Returns an outcome without what differs from run to run.
+pub(crate) fn plainly(outcome: &Outcome, plain: &dyn Fn(&str) -> String) -> Value {
     serde_json::from_str(&plain(&serde_json::to_string(outcome).unwrap())).unwrap()
 }
 

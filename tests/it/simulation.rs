@@ -1,0 +1,155 @@
+//! Whole runs made from a seed, each left alone once and then ended again and again: both come to the same end.
+//!
+//! Everything is the program's own but for the model, the people and the clock: a workflow is written from the seed, and
+//! run in one thread on simulated time. `.ci/simulate` runs as many seeds as one likes, or one again.
+mod end;
+mod faults;
+mod mind;
+mod scenario;
+mod session;
+mod world;
+
+use end::blanked;
+use faults::Faults;
+use scenario::{Kind, Scenario};
+use spinney::event::Record;
+use std::{fmt::Write as _, panic::AssertUnwindSafe};
+use world::{Played, play};
+
+/// Seeds of one test in CI.
+const SEEDS: u64 = 256;
+/// One seed of so many is that of a large run.
+const LARGE: u64 = 8;
+/// Tries to find something smaller that fails in the same way.
+const SHRINKS: usize = 60;
+
+/// Runs one seed and says what is wrong, with the smallest run found that shows it.
+fn check(seed: u64) -> Result<(), String> {
+    let scenario = Scenario::new(seed, seed.is_multiple_of(LARGE));
+    let models = Faults::of_models(seed, &scenario);
+    let clean = guarded(|| play(seed, &scenario, &models)).map_err(|wrong| shrunk(seed, scenario.clone(), models.clone(), wrong))?;
+    let faults = models.with_lives(seed, clean.records.len());
+    compare(seed, &scenario, &faults, &clean).map_err(|wrong| shrunk(seed, scenario, faults, wrong))
+}
+
+/// Compares a run with one that was left alone.
+fn compare(seed: u64, scenario: &Scenario, faults: &Faults, clean: &Played) -> Result<(), String> {
+    let played = guarded(|| play(seed, scenario, faults))?;
+    match played.end.unlike(&clean.end, !faults.broken.is_empty() || scenario.is_limited(), faults.power_cuts()) {
+        None => Ok(()),
+        Some(unlike) => Err(format!("after {} lives, {unlike}", played.lives)),
+    }
+}
+
+/// Takes a failed assertion for what is wrong.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned().or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("an assertion failed: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Runs seeds and stops at the first that is wrong.
+fn run(from: u64, count: u64) {
+    for seed in from..from + count {
+        if let Err(wrong) = check(seed) {
+            panic!("seed {seed}: {wrong}\n\nhint: .ci/simulate {seed} runs it again");
+        }
+    }
+}
+
+/// Looks for less that is wrong, too, and describes it.
+fn shrunk(seed: u64, mut scenario: Scenario, mut faults: Faults, mut wrong: String) -> String {
+    let again = |scenario: &Scenario, faults: &Faults| {
+        let clean = guarded(|| play(seed, scenario, &Faults { lives: Vec::new(), ..faults.clone() }))?;
+        compare(seed, scenario, faults, &clean)
+    };
+    let mut tries = 0;
+    while tries < SHRINKS {
+        let smaller = scenario.smaller().into_iter().map(|less| (less, faults.clone()));
+        let candidates: Vec<(Scenario, Faults)> = smaller.chain(faults.fewer().into_iter().map(|less| (scenario.clone(), less))).collect();
+        let found = candidates.into_iter().take(SHRINKS - tries).find_map(|(scenario, faults)| {
+            tries += 1;
+            again(&scenario, &faults).err().map(|wrong| (scenario, faults, wrong))
+        });
+        let Some(smaller) = found else { break };
+        (scenario, faults, wrong) = smaller;
+    }
+    format!("{wrong}\n\n{}", described(&scenario, &faults))
+}
+
+/// Writes down what a run does, and what goes wrong.
+fn described(scenario: &Scenario, faults: &Faults) -> String {
+    let mut text = scenario.yaml("OUTSIDE");
+    for piece in &scenario.pieces {
+        match &piece.kind {
+            Kind::Reader { session, .. } | Kind::Writer { session, .. } => drop(writeln!(text, "{}: {}", piece.id, scenario::acts(session))),
+            Kind::Fan { items, .. } => {
+                for item in items {
+                    let _ = writeln!(text, "{}/{}: {}; fails {} times", piece.id, item.key, scenario::acts(&item.session), item.bad);
+                }
+            }
+            other => drop(writeln!(text, "{}: {other:?}", piece.id)),
+        }
+    }
+    for life in &faults.lives {
+        let _ = writeln!(text, "{life:?}");
+    }
+    for (at, broken) in &faults.broken {
+        let _ = writeln!(text, "the model at {at:?}: {broken:?}");
+    }
+    text
+}
+
+/// Seeds of runs in which nothing is ended by real time.
+#[test]
+fn a_seed_gives_the_same_log_each_time() {
+    for seed in [3, 7, 16, 40] {
+        let scenario = Scenario::new(seed, seed.is_multiple_of(LARGE));
+        let faults = Faults::of_models(seed, &scenario).with_lives(seed, 40);
+        let log = || {
+            let played = play(seed, &scenario, &faults).unwrap();
+            // The repository goes by a hash of where it is.
+            let line = |record: &Record| blanked(&serde_json::to_string(record).unwrap().replace(&played.place, "PLACE/"), "spinney/worktrees/", 16);
+            played.records.iter().map(line).collect::<Vec<_>>()
+        };
+        let (first, second) = (log(), log());
+        for (first, second) in first.iter().zip(&second) {
+            assert_eq!(first, second, "seed {seed}");
+        }
+        assert_eq!(first.len(), second.len(), "seed {seed}");
+    }
+}
+
+/// Seeds that somebody asked for, by `SPINNEY_SEEDS=FROM:COUNT`; shared out among the tests.
+fn asked(part: u64) -> (u64, u64) {
+    let asked = std::env::var("SPINNEY_SEEDS").ok();
+    let Some((from, count)) = asked.as_deref().and_then(|asked| asked.split_once(':')) else { return (part * SEEDS, SEEDS) };
+    let (from, count): (u64, u64) = (from.parse().unwrap(), count.parse().unwrap());
+    let share = count.div_ceil(PARTS);
+    let first = (part * share).min(count);
+    (from + first, share.min(count - first))
+}
+
+const PARTS: u64 = 8;
+
+macro_rules! parts {
+    ($($name:ident $part:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let (from, count) = asked($part);
+            run(from, count);
+        }
+    )*};
+}
+
+parts! {
+    seeds_of_the_first_part_come_to_one_end 0;
+    seeds_of_the_second_part_come_to_one_end 1;
+    seeds_of_the_third_part_come_to_one_end 2;
+    seeds_of_the_fourth_part_come_to_one_end 3;
+    seeds_of_the_fifth_part_come_to_one_end 4;
+    seeds_of_the_sixth_part_come_to_one_end 5;
+    seeds_of_the_seventh_part_come_to_one_end 6;
+    seeds_of_the_eighth_part_come_to_one_end 7;
+}
