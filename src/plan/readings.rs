@@ -2,12 +2,12 @@
 use super::{
     findings::Findings,
     frames::{Around, At, MAIN, unknown_step},
+    kinds::Kind,
     reach::{Question, answers},
-    schemas::ENTRY,
     shapes::{Shape, Shapes, Wrong},
 };
 use crate::{
-    prompts::{self, Command, Reading, TemplateError},
+    prompts::{self, Command, ENTRY, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
@@ -119,8 +119,11 @@ impl<'a> Reader<'a> {
         }
         self.for_each(step, outside, inside);
         if let Some(matrix) = &step.matrix {
-            matrix.axes.iter().for_each(|(_, values)| self.values(values, outside));
-            matrix.max_parallel.iter().for_each(|max| self.values(max, outside));
+            for (axis, values) in &matrix.axes {
+                self.values(values, outside);
+                self.must_give((&format!("matrix.{}", axis.value), "a list"), values, |kind| kind == Kind::List, outside);
+            }
+            matrix.max_parallel.iter().for_each(|max| self.most(max, outside));
             matrix.exclude.iter().for_each(|excluded| self.texts(&excluded.value, excluded.span, outside));
         }
         self.verb(at, prompt, inside);
@@ -187,13 +190,20 @@ impl<'a> Reader<'a> {
             self.found.report(error.help("give the item another name by `as`"));
         }
         self.values(&for_each.items, outside);
-        for_each.max_parallel.iter().for_each(|max| self.values(max, outside));
+        self.must_give(("for_each.items", "a list"), &for_each.items, |kind| kind == Kind::List, outside);
+        for_each.max_parallel.iter().for_each(|max| self.most(max, outside));
         if let Some(key) = &for_each.key {
             self.template(key, Use::Text, inside);
         }
         if let Some(needs) = &for_each.needs {
             self.template(needs, Use::Value, inside);
         }
+    }
+
+    /// Checks how many may be at work at the same time.
+    fn most(&mut self, max: &Spanned<Value>, sight: Sight) {
+        self.values(max, sight);
+        self.must_give(("max_parallel", "a whole number"), max, Kind::may_count, sight);
     }
 
     /// Checks a literal, or the expression that gives one.
@@ -271,19 +281,20 @@ impl<'a> Reader<'a> {
             return None;
         }
         let find = |id: &str| self.shapes.frames.find(sight.frame, sight.step, id).map(|(target, _)| target);
-        match (*first, self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)) {
-            ("env", _) => Some("text"),
-            (_, Shape::Unknown) => None,
-            (_, Shape::Step(_) | Shape::Output(_) | Shape::Result(_) | Shape::Fields(_)) => Some("a map"),
-            (_, Shape::Results(_) | Shape::Lines) => Some("a list"),
-            (_, Shape::Plain) => Some("text or a number"),
-            (_, Shape::Schema { at, .. }) => match at.get("type").and_then(Value::as_str)? {
-                "string" => Some("text"),
-                "integer" | "number" => Some("a number"),
-                "array" => Some("a list"),
-                "object" => Some("a map"),
-                _ => None,
-            },
+        if *first == "env" {
+            return Some("text");
+        }
+        let kind = self.shapes.kind(self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown))?;
+        Some(kind).filter(|kind| *kind != Kind::Flag).map(Kind::words)
+    }
+
+    /// Reports a value that is one whole variable, and known to be of a kind that it must not be.
+    fn must_give(&mut self, (key, wanted): (&str, &str), values: &Spanned<Value>, fits: fn(Kind) -> bool, sight: Sight) {
+        let Some(step) = sight.step else { return };
+        let shape = self.whole(values, At { frame: sight.frame, step }, &[]);
+        if let Some(kind) = self.shapes.kind(shape).filter(|kind| !fits(*kind)) {
+            let message = format!("`{key}` must give {wanted}, but this gives {}", kind.words());
+            self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
         }
     }
 
@@ -445,8 +456,8 @@ impl<'a> Reader<'a> {
         let part = path[wrong.part];
         let output = match path[..wrong.part] {
             [] | ["output"] => format!("the output of step `{id}`"),
-            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".")),
-            ref other => format!("step `{id}`, at `{}`,", other.join(".")),
+            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".").replace(".[]", "[]")),
+            ref other => format!("step `{id}`, at `{}`,", other.join(".").replace(".[]", "[]")),
         };
         match wrong.whole {
             Shape::Step(at) => {
@@ -500,8 +511,13 @@ impl<'a> Reader<'a> {
 
     /// Returns what each entry of a list is, where the list is one whole part of something that is known.
     fn entries(&self, values: &Spanned<Value>, at: At) -> Shape<'a> {
+        self.whole(values, at, &[ENTRY])
+    }
+
+    /// Returns what a value is that is one whole part of something that is known, or what is in it at a path.
+    fn whole(&self, values: &Spanned<Value>, at: At, inside: &[&str]) -> Shape<'a> {
         let path = values.value.as_str().and_then(whole_path).unwrap_or_default();
-        let path: Vec<&str> = path.iter().map(String::as_str).chain([ENTRY]).collect();
+        let path: Vec<&str> = path.iter().map(String::as_str).chain(inside.iter().copied()).collect();
         let find = |id: &str| self.shapes.frames.find(at.frame, Some(at.step), id).map(|(target, _)| target);
         let [first, second, rest @ ..] = path.as_slice() else { return Shape::Unknown };
         self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)

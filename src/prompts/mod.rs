@@ -24,6 +24,9 @@ pub use scope::Scope;
 use crate::source::nearest;
 use std::ops::Range;
 
+/// The part of a path that stands for any entry of a list.
+pub const ENTRY: &str = "[]";
+
 /// The longest template that is read, in bytes.
 pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 /// The longest text that a template may give, in bytes.
@@ -32,7 +35,8 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// One variable that a template reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Its dotted path, up to the first part that is computed: `steps`, `plan`, `output`, `tasks`.
+    /// Its dotted path, up to the first part that is computed: `steps`, `plan`, `output`, `tasks`. The index of a list is
+    /// [`ENTRY`], whatever its number.
     pub path: Vec<String>,
     /// Where it stands in the template, in bytes.
     pub span: Range<usize>,
@@ -121,7 +125,11 @@ fn readings(outline: &outline::Outline) -> Vec<Reading> {
         .chains
         .iter()
         .filter(|chain| !chain.bound && !chain.parts.is_empty())
-        .map(|chain| Reading { path: chain.parts.iter().map(|(part, _)| part.clone()).collect(), span: chain.span.clone(), optional: chain.optional })
+        .map(|chain| Reading {
+            path: chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect(),
+            span: chain.span.clone(),
+            optional: chain.optional,
+        })
         .collect();
     readings.sort_by_key(|reading| (reading.span.start, reading.span.end));
     readings

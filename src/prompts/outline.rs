@@ -24,6 +24,8 @@ pub(super) struct Call {
     pub(super) kind: CallKind,
     pub(super) name: String,
     pub(super) span: Range<usize>,
+    /// The names of its arguments, and where they stand.
+    pub(super) arguments: Vec<(String, Range<usize>)>,
 }
 
 /// What is called.
@@ -39,6 +41,8 @@ pub(super) enum CallKind {
 pub(super) struct Chain {
     /// The leading parts that are names or literal strings; empty where the chain does not begin with a variable.
     pub(super) parts: Vec<(String, Range<usize>)>,
+    /// The parts after those, from the first index on: an index of a list stands as [`super::ENTRY`].
+    pub(super) more: Vec<String>,
     /// Where the whole chain stands.
     pub(super) span: Range<usize>,
     /// Whether the template says what happens when it is undefined (`default`, `is defined`, `?.`).
@@ -82,4 +86,6 @@ pub(super) struct Ending {
     pub(super) closed: bool,
     /// It ends in `sh` on at least one.
     pub(super) quoted: bool,
+    /// A filter after it would be about its last part alone.
+    pub(super) compound: bool,
 }

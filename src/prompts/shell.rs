@@ -20,7 +20,10 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
         match piece {
             Piece::Literal(span) => shell.read(&text[span.clone()]),
             Piece::Output { span, ending } if !ending.closed => {
-                let help = format!("write `{{{{ {} | sh }}}}` to pass it as one word, or `| raw` to splice it in as shell code", &text[span.clone()]);
+                let help = format!(
+                    "write `{{{{ {} | sh }}}}` to pass it as one word, or `| raw` to splice it in as shell code",
+                    as_operand(&text[span.clone()], ending.compound)
+                );
                 found.push(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
                 shell.word();
             }
@@ -51,6 +54,15 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
         }
     }
     found
+}
+
+/// Writes an expression so that a filter after it is about all of it: one that stands there already is about the last part.
+fn as_operand(expression: &str, is_compound: bool) -> String {
+    if !is_compound {
+        return expression.to_owned();
+    }
+    let whole = |filter: &str| expression.strip_suffix(filter).and_then(|rest| rest.trim_end().strip_suffix('|'));
+    format!("({})", whole("sh").or_else(|| whole("raw")).unwrap_or(expression).trim_end())
 }
 
 /// What a shell is in the middle of.

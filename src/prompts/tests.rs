@@ -334,16 +334,59 @@ fn filters_do_what_they_say() {
 
 #[test]
 fn every_name_that_is_accepted_exists() {
-    for filter in filters::FILTERS {
-        let template = format!("{{{{ x | {filter} }}}}");
-        check(&template).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    let all = [(filters::FILTERS, "x | "), (filters::TESTS, "x is "), (filters::FUNCTIONS, "")];
+    for (callable, before) in all.into_iter().flat_map(|(all, before)| all.iter().map(move |callable| (callable, before))) {
+        let named = |names: &[&str]| names.iter().map(|name| format!("{name}=1")).collect::<Vec<_>>().join(", ");
+        let whole = named(&callable.arguments().collect::<Vec<_>>());
+        for arguments in [named(callable.needs), whole] {
+            let template = format!("{{{{ {before}{}({arguments}) }}}}", callable.name);
+            check(&template).unwrap_or_else(|error| panic!("{template}: {error}"));
+        }
     }
-    for test in filters::TESTS {
-        check(&format!("{{{{ x is {test} }}}}")).unwrap_or_else(|error| panic!("{test}: {error}"));
+}
+
+/// What Tera would pass over, or find missing only in the run, is known before.
+#[test]
+fn arguments_are_known_by_their_names() {
+    for (template, message, help) in [
+        ("{{ a | join(separator=',') }}", "`join` has no argument `separator`", "it has `sep`"),
+        ("{{ a | round(digits=2) }}", "`round` has no argument `digits`", "it has `precision`, `method`"),
+        ("{{ a | truncate(lenght=2) }}", "`truncate` has no argument `lenght`", "did you mean `length`?"),
+        ("{{ a | upper(x=1) }}", "`upper` has no argument `x`", "it takes none"),
+        ("{{ a | replace(from='x') }}", "`replace` needs the argument `to`", "write `replace(from=…, to=…)`"),
+        ("{{ a | nth }}", "`nth` needs the argument `n`", "write `nth(n=…)`"),
+        ("{{ a is containing(text='x') }}", "`containing` has no argument `text`", "it has `pat`"),
+        ("{{ a is divisible_by }}", "`divisible_by` needs the argument `divisor`", "write `divisible_by(divisor=…)`"),
+        ("{{ range(start=1) }}", "`range` needs the argument `end`", "write `range(end=…)`"),
+        ("{% filter indent(widht=2) %}x{% endfilter %}", "`indent` has no argument `widht`", "did you mean `width`?"),
+        ("{{ a | join(',') }}", "arguments have names", "write `join(sep=…)`"),
+        ("{{ a | split(',') }}", "arguments have names", "write `split(pat=…)`"),
+        ("{{ a | default([]) }}", "arguments have names", "write `default(value=…)`"),
+        ("{{ a | upper(1) }}", "arguments have names", "`upper` takes none: leave the parentheses out"),
+    ] {
+        let error = check(template).unwrap_err();
+        assert_eq!((error.message.as_str(), error.help.as_deref()), (message, Some(help)), "{template}");
     }
-    for function in filters::FUNCTIONS {
-        check(&format!("{{{{ {function}() }}}}")).unwrap_or_else(|error| panic!("{function}: {error}"));
+}
+
+/// What the help says to write is taken, and means all of the expression.
+#[test]
+fn the_help_for_an_unquoted_value_does_not_lead_in_a_circle() {
+    for (template, mended) in [
+        ("echo {{ n + 1 | sh }}", "{{ (n + 1) | sh }}"),
+        ("echo {{ n + 1 }}", "{{ (n + 1) | sh }}"),
+        ("echo {{ a ~ b | raw }}", "{{ (a ~ b) | sh }}"),
+        ("echo {{ a if b else c | sh }}", "{{ (a if b else c) | sh }}"),
+        ("echo {{ not a }}", "{{ (not a) | sh }}"),
+        ("echo {{ (a + b) }}", "{{ (a + b) | sh }}"),
+        ("echo {{ a.b | upper }}", "{{ a.b | upper | sh }}"),
+    ] {
+        let help = check_shell(template).unwrap_err().help.unwrap();
+        assert!(help.starts_with(&format!("write `{mended}`")), "{template}: {help}");
+        check_shell(&format!("echo {mended}")).unwrap_or_else(|error| panic!("{mended}: {error}"));
     }
+    let scope = Scope::new().with("n", json!(2));
+    assert_eq!(render("{{ (n + 1) | sh }}", &scope).unwrap(), "'3'");
 }
 
 #[test]
@@ -458,7 +501,16 @@ fn errors_carry_spans_for_any_cut_of_a_template() {
 #[test]
 fn everything_that_a_template_may_call_is_in_the_reference() {
     let page = include_str!("../../docs/language.md");
-    let called = filters::FILTERS.iter().chain(filters::TESTS).chain(filters::FUNCTIONS);
-    let missing: Vec<_> = called.filter(|name| !page.contains(&format!("`{name}`")) && !page.contains(&format!("`{name}("))).collect();
-    assert_eq!(missing, Vec::<&&str>::new(), "docs/language.md says nothing of these");
+    let called = || filters::FILTERS.iter().chain(filters::TESTS).chain(filters::FUNCTIONS);
+    let is_missing = |name: &&str| !page.contains(&format!("`{name}`")) && !page.contains(&format!("`{name}("));
+    let missing: Vec<_> = called().map(|callable| callable.name).filter(is_missing).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "docs/language.md says nothing of these");
+    let page = include_str!("../../docs/values.md");
+    for callable in called().filter(|callable| callable.usage().is_some()) {
+        let row =
+            page.lines().find(|line| line.starts_with('|') && line.split('|').nth(1).is_some_and(|names| names.contains(&format!("`{}`", callable.name))));
+        let row = row.unwrap_or_else(|| panic!("docs/values.md says nothing of the arguments of `{}`", callable.name));
+        let missing: Vec<_> = callable.arguments().filter(|name| !row.contains(&format!("`{name}`"))).collect();
+        assert_eq!(missing, Vec::<&str>::new(), "docs/values.md: {row}");
+    }
 }

@@ -225,3 +225,51 @@ fn several_files_become_one_log_for_code_hosts() {
     let fixed = run["results"].as_array().unwrap().iter().find(|result| result["ruleId"] == "E010").unwrap();
     assert_eq!(fixed["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"]["text"], "needs");
 }
+
+/// What the schema of a value says is held against what the place wants, before the run.
+#[test]
+fn what_must_be_a_list_or_a_number_is_known_by_its_schema() {
+    let yaml = |steps: &str| {
+        format!(
+            "version: 1\nname: w\ninputs: {{ n: {{ type: integer, default: 2 }}, many: {{ type: array, default: [] }}, text: {{ type: string, default: x }} }}\nagents: {{ a: {{ system: A. }} }}\nschemas: {{ s: {{ type: object, properties: {{ tasks: {{ $ref: \"#/schemas/list\" }}, n: {{ type: integer }}, flag: {{ type: boolean }} }} }}, list: {{ type: array, items: {{ type: object, properties: {{ id: {{ type: string }} }} }} }} }}\nsteps:\n  p: {{ agent: a, prompt: x, output: {{ schema: s }} }}\n  t: {{ agent: a, prompt: x }}\n  k: {{ needs: [p], for_each: {{ items: [x] }}, agent: a, prompt: x, output: {{ schema: s }} }}\n{steps}"
+        )
+    };
+    let found = |steps: &str| {
+        let bench = Bench::new().workflow("w", &yaml(steps));
+        findings(&json_of(&bench, &["validate", "w", "--format", "json"])[0])
+    };
+    let each = |fan: &str| format!("  x: {{ needs: [p, t, k], {fan}, run: \"true\" }}\n");
+    for (fan, message) in [
+        ("for_each: { items: \"{{ steps.p.output }}\" }", "`for_each.items` must give a list, but this gives a map"),
+        ("for_each: { items: \"{{ steps.p.output.n }}\" }", "`for_each.items` must give a list, but this gives a number"),
+        ("for_each: { items: \"{{ steps.t.output }}\" }", "`for_each.items` must give a list, but this gives text or a number"),
+        ("for_each: { items: \"{{ inputs.text }}\" }", "`for_each.items` must give a list, but this gives text"),
+        ("matrix: { axis: \"{{ inputs.n }}\" }", "`matrix.axis` must give a list, but this gives a number"),
+        ("matrix: { axis: [1, 2], max_parallel: \"{{ steps.p.output.flag }}\" }", "`max_parallel` must give a whole number, but this gives true or false"),
+        ("for_each: { items: [1, 2], max_parallel: \"{{ inputs.many }}\" }", "`max_parallel` must give a whole number, but this gives a list"),
+    ] {
+        let all = found(&each(fan));
+        assert_eq!(all.iter().map(|(code, said, _)| (code.as_str(), said.as_str())).collect::<Vec<_>>(), [("E013", message)], "{fan}");
+    }
+    for fan in [
+        "for_each: { items: \"{{ steps.p.output.tasks }}\", max_parallel: \"{{ inputs.n }}\" }",
+        "for_each: { items: \"{{ steps.k.results }}\" }",
+        "for_each: { items: \"{{ inputs.text | split(pat=',') }}\" }",
+        "matrix: { axis: \"{{ inputs.many }}\" }",
+    ] {
+        assert_eq!(found(&each(fan)), [], "{fan}");
+    }
+    let read = |text: &str| found(&format!("  x: {{ needs: [p, k], run: \"echo {{{{ {text} | sh }}}}\" }}\n"));
+    for (text, message) in [
+        ("steps.k.results[0].ouput", "an entry of the results of step `k` has no `ouput`"),
+        ("steps.k.results[1].output.falg", "no field `falg`"),
+        ("steps.p.output.tasks[0].ide", "no field `ide`"),
+        ("steps.p.output['tasks'][0]['ide']", "no field `ide`"),
+    ] {
+        let all = read(text);
+        assert!(all.len() == 1 && all[0].1.contains(message), "{text}: {all:?}");
+    }
+    for text in ["steps.k.results[0].output.flag", "steps.p.output.tasks[0].id", "steps.p.output.tasks[inputs.n].ide", "steps.t.output[0]"] {
+        assert_eq!(read(text), [], "{text}");
+    }
+}
