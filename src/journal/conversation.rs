@@ -55,6 +55,7 @@ pub struct Talk {
     sizing: Sizing,
     last_stop: Option<String>,
     questions: Vec<Question>,
+    asked: u32,
     told: usize,
     shown: Vec<String>,
 }
@@ -64,6 +65,8 @@ pub struct Talk {
 pub struct Question {
     /// What tells it from others of its node: the id of a call, say.
     pub call: String,
+    /// Which of the questions of its node's attempt it is, from 1: what people call it by.
+    pub number: u32,
     /// What is asked.
     pub text: String,
     /// How it is to be answered.
@@ -561,7 +564,9 @@ impl Talk {
             return;
         }
         self.questions.retain(|question| question.call != call);
-        self.questions.push(Question { call: call.to_owned(), text: text.to_owned(), form: form.clone(), answer: None, carried: false });
+        self.asked += 1;
+        let question = Question { call: call.to_owned(), number: self.asked, text: text.to_owned(), form: form.clone(), answer: None, carried: false };
+        self.questions.push(question);
     }
 
     fn finished(&mut self, result: &ToolResult, context: &[String]) {
