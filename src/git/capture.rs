@@ -5,6 +5,7 @@ use super::{
     objects::{Blob, Change, Mode},
     path,
     policy::{self, TreePolicy, Violation},
+    prepared,
     snapshot::Taking,
     workspaces::{Workspaces, Worktree},
 };
@@ -48,7 +49,8 @@ impl Workspaces {
     /// `CaptureError::Policy` with everything the rules forbid.
     pub fn capture(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
         let repository = self.repository();
-        let taking = Taking::begin(self, worktree, base)?;
+        let mut taking = Taking::begin(self, worktree, base)?;
+        prepared::pass_over(worktree, &mut taking.touched);
         // Judged before anything is stored: a file of many gigabytes is not to end up in the object database first.
         let (mut violations, filtered) = before_storing(worktree, policy, &taking)?;
         if !violations.is_empty() {

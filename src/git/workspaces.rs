@@ -8,13 +8,13 @@ use super::{
     error::GitError,
     lock::Lock,
     objects::Mode,
-    private,
+    prepared, private,
     program::lock_of,
     refs::{Expected, ref_of},
     register,
     repository::Repository,
     scope::Scope,
-    snapshot::copy_index,
+    snapshot::{Taking, copy_index},
     sparse::Ground,
 };
 use crate::{
@@ -419,7 +419,9 @@ impl Workspaces {
 
     fn check_captured(&self, worktree: &Worktree, commit: &CommitId) -> Result<(), GitError> {
         let not = |reason: String| GitError::NotCaptured { slug: worktree.slug.clone(), reason };
-        let snapshot = self.snapshot(worktree, commit)?;
+        let mut taking = Taking::begin(self, worktree, commit)?;
+        prepared::pass_over(worktree, &mut taking.touched);
+        let snapshot = taking.finish()?;
         if let Some(nested) = snapshot.nested.first() {
             return Err(not(format!("`{}` is a repository of its own or a submodule's folder, whose files no commit holds", super::path::quote(nested))));
         }
