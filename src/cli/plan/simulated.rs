@@ -39,7 +39,7 @@ pub(super) fn run(plan: &Arc<Plan>, inputs: &Map<String, Value>, stub: &Path, js
 
 fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
     let mut text = format!("{} simulated: nothing is asked, started or written\n\n", paint(color, Tone::Name, &plan.name));
-    let mut table = Table::new(&[0, 1, 2], 3);
+    let mut table = Table::of_names(&[0, 1, 2], 3, 4);
     table.row(["begins", "ends", "takes", "step", ""].map(|word| Cell::new(word, Tone::Dim)).to_vec());
     for (at, leg) in run.legs.iter().enumerate() {
         let mark = if run.critical.contains(&at) { Tone::Name } else { Tone::Plain };
