@@ -303,6 +303,7 @@ impl<S: Store> Engine<'_, S> {
             helpers: steps::helpers(state, &node),
             tips: self.tips.for_node(state, &node),
             base: self.base(&node.within),
+            loops: steps::loops(state, &node),
         };
         let work = self.crew.work(job);
         self.employ(node, token, work);

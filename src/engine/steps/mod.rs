@@ -24,6 +24,7 @@ use crate::{
     prompts::Scope,
     trace,
 };
+pub(super) use approve::answered;
 pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
@@ -33,7 +34,7 @@ pub use services::Services;
 use services::Whose;
 pub(super) use session::{Opening, Sessions, brief, may_delegate};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Deref,
     sync::{Arc, OnceLock},
 };
@@ -79,6 +80,8 @@ pub(super) struct Job {
     pub(super) tips: Vec<CommitId>,
     /// The commit that its frame starts from.
     pub(super) base: CommitId,
+    /// The loops that it stands inside of.
+    pub(super) loops: BTreeSet<NodeId>,
 }
 
 /// A node's work with what it takes to carry it out.
@@ -243,6 +246,12 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
         }
     }
     sources
+}
+
+/// Returns the loops that a node stands inside of.
+pub(super) fn loops(state: &RunState, node: &NodeId) -> BTreeSet<NodeId> {
+    let openers = std::iter::successors(node.opener(), NodeId::opener);
+    openers.filter(|opener| state.step(opener).is_some_and(|step| matches!(step.work, Work::Loop(_)))).collect()
 }
 
 /// Returns the helper sessions that a node has begun.
