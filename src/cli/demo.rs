@@ -28,7 +28,7 @@ pub(super) fn run(args: &Demo, context: &mut Context) -> Result<u8, Failed> {
         put(context, &format!("A small Rust crate stands in {}\n\n", dir.display()))?;
     }
     let project = runner::open(context)?;
-    let models = runner::scripted("the demo's script", script().to_owned())?;
+    let models = runner::scripted("the demo's script", script().to_owned(), &project.endpoints())?;
     let plan = runner::compile(&project, "demo", &models, context)?;
     let outlet = Outlet::default();
     let prepared = project.start(plan.clone(), &serde_json::Map::new(), &models, runner::options(&How::default(), &outlet, context))?;

@@ -102,7 +102,11 @@ pub(super) fn began(project: &Project, dir: &RunDir, records: &[Record], how: &H
     let models = match script {
         Some(text) if how.script.is_none() && how.replay.is_none() => {
             let text = String::from_utf8_lossy(&text).into_owned();
-            if Replay::is_one(&text) { replayed("that the run began with", text, how)? } else { scripted("the script that the run began with", text)? }
+            if Replay::is_one(&text) {
+                replayed("that the run began with", text, how, &project.endpoints())?
+            } else {
+                scripted("the script that the run began with", text, &project.endpoints())?
+            }
         }
         Some(_) | None => models(how, project, context)?,
     };
@@ -139,12 +143,12 @@ pub(super) fn models(how: &How, project: &Project, context: &Context) -> Result<
     if let Some(path) = &how.script {
         let path = context.settings.directory.join(path);
         let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
-        return scripted(&format!("`{}`", path.display()), text);
+        return scripted(&format!("`{}`", path.display()), text, &project.endpoints());
     }
     if let Some(path) = &how.replay {
         let path = context.settings.directory.join(path);
         let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
-        return replayed(&format!("`{}`", path.display()), text, how);
+        return replayed(&format!("`{}`", path.display()), text, how, &project.endpoints());
     }
     let endpoints = project.endpoints();
     let mut default = None;
@@ -196,18 +200,18 @@ fn check_model(word: &str, endpoints: &Endpoints) -> Result<(), Failed> {
 }
 
 /// Makes a script stand for every model; `name` is what its errors call it.
-pub(super) fn scripted(name: &str, text: String) -> Result<Models, Failed> {
+pub(super) fn scripted(name: &str, text: String, endpoints: &Endpoints) -> Result<Models, Failed> {
     let script = Script::parse(name, &text).map_err(|error| Failed::usage(error.to_string()).hint("docs/scripts.md says what stands in a script"))?;
-    Ok(Models::scripted(Arc::new(script), text))
+    Ok(Models::scripted(Arc::new(script), text, endpoints))
 }
 
 /// Makes a recording stand for every model; `name` is what its errors call it.
-fn replayed(name: &str, text: String, how: &How) -> Result<Models, Failed> {
+fn replayed(name: &str, text: String, how: &How, endpoints: &Endpoints) -> Result<Models, Failed> {
     let replay =
         Replay::parse(name, &text, Clock::system()).map_err(|error| Failed::usage(error.to_string()).hint("docs/recordings.md tells of recordings"))?;
     let (overrides, default): (Vec<_>, Vec<_>) = how.models.iter().partition(|word| word.contains('='));
     let overrides = overrides.iter().filter_map(|word| word.split_once('=')).map(|(alias, model)| (alias.to_owned(), model.to_owned())).collect();
-    Ok(Models::replayed(replay, text, default.last().map(|word| (*word).clone()), overrides))
+    Ok(Models::replayed(replay, text, endpoints, default.last().map(|word| (*word).clone()), overrides))
 }
 
 /// Says before anything begins that nobody could answer some agent.
@@ -346,7 +350,7 @@ fn before_eyes(
         outlet.note(&format!("warning: no traces: failed to {}", because(error)));
     }
     if !json {
-        let models = screen::models_line(at_work(plan), models).map(|line| line + "\n").unwrap_or_default();
+        let models = screen::models_line(at_work(plan), models, services.lifted).map(|line| line + "\n").unwrap_or_default();
         outlet.text(format!("Run {run} of {}  (ctrl-c stops it; `spinney resume {run}` goes on)\n{models}\n", plan.name));
     }
     let span = trace::run(&run.0, &plan.name);
@@ -425,11 +429,14 @@ fn end(ended: &Ended, run: &RunId, dir: &RunDir, plan: &Arc<Plan>, color: bool) 
             let state = RunState::replay(plan.clone(), &records).map_err(|error| Failed::of(&error))?;
             screen::summary(&state, color) + &deeper(&state)
         }
-        Ended::Parked(questions) => {
-            let asked = |(node, question): &(NodeId, String)| format!("  {}: {}\n", plain(&node.to_string()), line(question, 300));
-            let asked: String = questions.iter().map(asked).collect();
+        Ended::Parked(waits) => {
             let records = journal::read(dir.path())?;
             let report = Report::of(&records);
+            let questions = report.questions();
+            let is_asked = |(node, text): &&(NodeId, String)| questions.iter().any(|(id, question)| *id == node && question.text == *text);
+            let asked = questions.iter().map(|(id, question)| (report.called(id, question), question.text.as_str()));
+            let models = waits.iter().filter(|wait| !is_asked(wait)).map(|(node, why)| (node.to_string(), why.as_str()));
+            let asked: String = asked.chain(models).map(|(name, text)| format!("  {}: {}\n", plain(&name), line(text, 300))).collect();
             let how = super::show::how_to_answer(&report, &run.0);
             let (what, more) = if report.questions().is_empty() {
                 ("is parked, and nothing is lost: its model cannot be had now", String::new())

@@ -301,17 +301,21 @@ fn merge_report(text: &mut String, step: &str, node: &NodeState) {
 }
 
 /// Says who answers the agents of a run; `None` where it has none.
-pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, models: &Models) -> Option<String> {
+/// `lifted` says that their commands run without walls, and without asking, only since nobody but a script answers.
+pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, models: &Models, lifted: bool) -> Option<String> {
+    let walls =
+        if lifted { "\nThere is no sandbox here (bubblewrap is not installed, or does not work): commands run without one, and nothing is asked." } else { "" };
     let mut names: Vec<String> = agents.map(|agent| agent.model.choices.join(" or ")).collect();
     if names.is_empty() {
         return None;
     }
     if models.replay.is_some() {
-        return Some("Every reply is replayed from a recording: nothing is sent anywhere, and the costs are those of then.".to_owned());
+        return Some("Every reply is replayed from a recording: nothing is sent anywhere, and the costs are those of then.".to_owned() + walls);
     }
     if models.model.is_scripted() {
         return Some(
-            "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned(),
+            "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned()
+                + walls,
         );
     }
     names.sort_unstable();

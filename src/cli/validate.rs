@@ -7,7 +7,7 @@ use super::{
     screen::{Tone, paint, plural},
 };
 use crate::{
-    engine::{Models, Project},
+    engine::{Models, Project, SCRIPTED},
     library::{Kind, RootKind},
     llm::{ModelError, ModelErrorKind, Script},
     plan::{Catalog, Plan, Prices},
@@ -155,7 +155,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 pub(super) fn catalog(project: &Project) -> Catalog {
     let endpoints = project.endpoints();
     let mut providers: Vec<String> = endpoints.names().map(str::to_owned).collect();
-    providers.push("scripted".to_owned());
+    providers.push(SCRIPTED.to_owned());
     let nobody = Script::from_fn(Box::new(|_| Err(ModelError::new(ModelErrorKind::UnknownModel, "no model is asked here"))));
     let prices = Prices(Arc::new(move |model| endpoints.is_priced(model)));
     project.catalog(&Models {

@@ -21,7 +21,7 @@ mod verbs;
 mod yaml;
 
 pub use choices::*;
-pub use configuration::{Configuration, Price, Provider, Rates};
+pub use configuration::{Configuration, Price, Provider, Rates, SandboxKeys};
 pub use duration::parse_duration;
 pub use glob::{Misread, misread};
 pub use schema::json_schema;

@@ -259,7 +259,7 @@ fn what_must_be_a_list_or_a_number_is_known_by_its_schema() {
     ] {
         assert_eq!(found(&each(fan)), [], "{fan}");
     }
-    let read = |text: &str| found(&format!("  x: {{ needs: [p, k], run: \"echo {{{{ {text} | sh }}}}\" }}\n"));
+    let read = |text: &str| found(&format!("  x: {{ needs: [p, t, k], run: \"echo {{{{ {text} | sh }}}}\" }}\n"));
     for (text, message) in [
         ("steps.k.results[0].ouput", "an entry of the results of step `k` has no `ouput`"),
         ("steps.k.results[1].output.falg", "no field `falg`"),

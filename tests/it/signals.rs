@@ -36,7 +36,7 @@ fn slow(trap: &str) -> (Bench, Child) {
     let up = bench.path("home/up");
     assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
     let script = bench.script("conversations: [{ agent: coder, turns: [{ calls: [{ tool: Bash, input: { command: sh wait.sh } }] }, { say: done }] }]");
-    let mut program = bench.program(&["run", "slow", "--json", "--script", &script]);
+    let mut program = bench.program(&["run", "slow", "--unconfined", "--json", "--script", &script]);
     // Whoever opens the pipe waits for its other end, so that it is not opened before the command is sure to run.
     let mut seen = Vec::new();
     for line in BufReader::new(program.stdout.take().unwrap()).lines() {
@@ -67,7 +67,7 @@ fn nobody_runs(bench: &Bench) {
 #[track_caller]
 fn goes_on(bench: &Bench) {
     fs::write(bench.path("home/quick"), "").unwrap();
-    let said = bench.spinney(&["resume"]).code(0);
+    let said = bench.spinney(&["resume", "--unconfined"]).code(0);
     let records = bench.records(&bench.newest());
     invariants::check(&records, &bench.repo());
     assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "done", "{}", said.out);
@@ -368,7 +368,7 @@ fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
 #[test]
 fn a_second_process_is_told_who_has_the_run() {
     let (bench, mut program) = slow("");
-    let said = bench.spinney(&["resume"]).code(1);
+    let said = bench.spinney(&["resume", "--unconfined"]).code(1);
     assert!(said.err.contains(&format!("process {} has it", program.id())), "{}", said.err);
     send(&program, Signal::INT);
     assert_eq!(program.wait().unwrap().code(), Some(130));
