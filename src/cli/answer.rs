@@ -50,7 +50,7 @@ pub(super) fn tell(args: &args::Tell, context: &mut Context) -> Result<u8, Faile
     let nodes = listening(&found, &report, &args.step, &args.then, context)?;
     let (by, at) = (who(&args.then, context), Clock::system().now());
     let letters: Vec<Letter> = nodes.into_iter().map(|node| Letter { node, by: by.clone(), at, says: Says::Word(args.text.clone()) }).collect();
-    send(&found.dir, &found.run, &letters, &args.then, context)
+    send(&found.dir, &found.run, (&letters, None), &args.then, context)
 }
 
 /// What somebody answers.
@@ -65,10 +65,11 @@ fn said(yes: bool, note: Option<&String>) -> Said {
 
 fn to_run(run: &str, step: Option<&str>, said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
     let found = load_run(context, run)?;
-    let report = Report::of(&found.records);
+    let report = Report::of(&found.records).with_letters(&found.dir);
     let asked = require_question(&report, &found.run, step)?;
     let letter = letter(&found.run, asked, said, then, context)?;
-    send(&found.dir, &found.run, &[letter], then, context)
+    let back = named_back(&report, asked, &letter);
+    send(&found.dir, &found.run, (&[letter], Some(&back)), then, context)
 }
 
 fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
@@ -95,7 +96,18 @@ fn by_token(token: &str, said: &Said, then: &args::Then, context: &mut Context) 
     context.settings.directory = checkout;
     let letter = letter(&run, asked, said, then, context)?;
     tokens.spend(token);
-    send(&dir, &run, &[letter], then, context)
+    let back = named_back(&report, asked, &letter);
+    send(&dir, &run, (&[letter], Some(&back)), then, context)
+}
+
+/// Says what was answered, and how.
+fn named_back(report: &Report, (id, question): (&NodeId, &Question), letter: &Letter) -> String {
+    let word = match &letter.says {
+        Says::Answer { note: Some(text), .. } if question.form.open => format!("`{}`", line(text, 60)),
+        Says::Answer { allowed: false, .. } => "no".to_owned(),
+        Says::Answer { .. } | Says::Word(_) => "yes".to_owned(),
+    };
+    format!("{word} to {}: {}", plain(&report.called(id, question)), line(&question.text, 200))
 }
 
 /// Reads an answer as its question wants it.
@@ -107,31 +119,32 @@ fn letter(run: &RunId, (node, question): (&NodeId, &Question), said: &Said, then
         let late = format!("answer `{node}` of run `{run}`: the time for it was over at {}, and it counts as {word}", deadline.at);
         return Err(Failed::new(late).hint(format!("`spinney resume {run}` goes on")));
     }
-    let says = if form.open { text(form, said) } else { yes_or_no(said) };
-    let (allowed, note) = says.map_err(|wants| {
+    let (allowed, note) = says(form, &said.text, said.note.as_deref()).map_err(|wants| {
         let failed = Failed::usage(format!("answer `{node}` of run `{run}` by `{}`", line(&said.text, 60)));
-        failed.hint(wants)
+        failed.hint(if form.open { wants } else { format!("{wants}; what is said besides goes with `--note`") })
     })?;
     Ok(Letter { node: node.clone(), by: who(then, context), at: now, says: Says::Answer { call: question.call.clone(), allowed, note } })
 }
 
-fn yes_or_no(said: &Said) -> Result<(bool, Option<String>), String> {
-    match said.text.trim().to_lowercase().as_str() {
-        "yes" | "y" => Ok((true, said.note.clone())),
-        "no" | "n" => Ok((false, said.note.clone())),
-        _ => Err("it asks for yes or no; what is said besides goes with `--note`".to_owned()),
+/// Reads an answer as a question wants it: whether it allows, and its text or what is said besides. An error says what is
+/// wanted.
+pub(super) fn says(form: &Form, said: &str, note: Option<&str>) -> Result<(bool, Option<String>), String> {
+    let said = said.trim();
+    if form.open {
+        return match said {
+            "" => Err("it asks for a text".to_owned()),
+            _ if !form.choices.is_empty() && !form.choices.iter().any(|choice| choice == said) => {
+                Err(format!("it asks for one of: {}", line(&form.choices.join(", "), 200)))
+            }
+            _ => Ok((true, Some(note.map_or_else(|| said.to_owned(), |note| format!("{said}\n{note}"))))),
+        };
     }
-}
-
-fn text(form: &Form, said: &Said) -> Result<(bool, Option<String>), String> {
-    let text = said.text.trim();
-    if text.is_empty() {
-        return Err("it asks for a text".to_owned());
+    let note = note.map(str::to_owned);
+    match said.to_lowercase().as_str() {
+        "yes" | "y" => Ok((true, note)),
+        "no" | "n" => Ok((false, note)),
+        _ => Err("it asks for yes or no".to_owned()),
     }
-    if !form.choices.is_empty() && !form.choices.iter().any(|choice| choice == text) {
-        return Err(format!("it asks for one of: {}", line(&form.choices.join(", "), 200)));
-    }
-    Ok((true, Some(said.note.as_ref().map_or_else(|| text.to_owned(), |note| format!("{text}\n{note}")))))
 }
 
 fn who(then: &args::Then, context: &Context) -> String {
@@ -139,28 +152,50 @@ fn who(then: &args::Then, context: &Context) -> String {
     then.by.clone().or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "somebody".to_owned())
 }
 
-/// Finds the question that is meant; an error says what waits.
+/// Finds the question that is meant, of those that nobody has answered; an error says what waits.
 fn require_question<'r>(report: &'r Report, run: &RunId, step: Option<&str>) -> Result<(&'r NodeId, &'r Question), Failed> {
     let open: Vec<(&NodeId, &Question)> = report.questions();
-    let meant: Vec<_> = match step {
-        None => open.clone(),
-        Some(step) => open.iter().copied().filter(|(id, _)| id.to_string() == step || id.owner().to_string() == step).collect(),
+    let among = |all: &[(&'r NodeId, &'r Question)]| -> Vec<(&'r NodeId, &'r Question)> {
+        all.iter().copied().filter(|(id, question)| step.is_none_or(|step| is_meant(step, id, question))).collect()
     };
-    let names: BTreeSet<String> = meant.iter().map(|(id, _)| id.to_string()).collect();
-    match meant.first() {
-        Some(first) if names.len() == 1 => Ok(*first),
-        Some(_) => Err(Failed::usage(format!("answer the run `{run}`: {} steps wait for a person", names.len())).hint(format!("name one: {}", waiting(&open)))),
-        None if report.outcome.is_some() => Err(Failed::usage(format!("answer the run `{run}`: it is over"))),
-        None if open.is_empty() => Err(Failed::usage(format!("answer the run `{run}`: nothing in it waits for a person"))),
-        None => {
+    let meant = among(&open);
+    let steps: BTreeSet<&NodeId> = meant.iter().map(|(id, _)| *id).collect();
+    match meant.as_slice() {
+        [one] => Ok(*one),
+        [] => {
+            // Whoever comes second is told who was first.
+            if let [one] = among(&report.answered()).as_slice() {
+                return Ok(*one);
+            }
+            let failed = |why: &str| Failed::usage(format!("answer the run `{run}`: {why}"));
+            if report.outcome.is_some() {
+                return Err(failed("it is over"));
+            }
+            if open.is_empty() {
+                return Err(failed("nothing in it waits for a person"));
+            }
             let name = line(step.unwrap_or_default(), 60);
-            Err(Failed::usage(format!("answer `{name}` of the run `{run}`: it asks nothing")).hint(format!("these wait for a person: {}", waiting(&open))))
+            Err(Failed::usage(format!("answer `{name}` of the run `{run}`: it asks nothing"))
+                .hint(format!("these wait for a person: {}", waiting(report, &open))))
+        }
+        several => {
+            let what = match steps.iter().next() {
+                Some(id) if steps.len() == 1 => format!("{} asks {} things", plain(&id.to_string()), several.len()),
+                Some(_) | None => format!("{} steps wait for a person", steps.len()),
+            };
+            Err(Failed::usage(format!("answer the run `{run}`: {what}")).hint(format!("name one: {}", waiting(report, several))))
         }
     }
 }
 
-fn waiting(open: &[(&NodeId, &Question)]) -> String {
-    let said: Vec<String> = open.iter().map(|(id, question)| format!("{} ({})", plain(&id.to_string()), line(&question.text, 60))).collect();
+/// Returns whether somebody means a question by the name of its node or of its step, with or without its number.
+fn is_meant(name: &str, id: &NodeId, question: &Question) -> bool {
+    let is = |of: String| name.strip_prefix(&of).is_some_and(|rest| rest.is_empty() || rest == format!("#{}", question.number));
+    is(id.to_string()) || is(id.owner().to_string())
+}
+
+fn waiting(report: &Report, open: &[(&NodeId, &Question)]) -> String {
+    let said: Vec<String> = open.iter().map(|(id, question)| format!("{} ({})", plain(&report.called(id, question)), line(&question.text, 60))).collect();
     said.join(", ")
 }
 
@@ -190,7 +225,8 @@ fn listening(found: &FoundRun, report: &Report, step: &str, then: &args::Then, c
 }
 
 /// Writes letters and sees to it that they are taken up: by the process that has the run, or by this one.
-fn send(dir: &RunDir, run: &RunId, letters: &[Letter], then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
+/// What was answered is said back, beside what is put out for programs.
+fn send(dir: &RunDir, run: &RunId, (letters, back): (&[Letter], Option<&str>), then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
     let records = journal::read(dir.path())?;
     let started = Report::of(&records).started;
     let secrets = started.map(|started| secrets_here(&started, &context.settings.environment)).unwrap_or_default();
@@ -202,6 +238,9 @@ fn send(dir: &RunDir, run: &RunId, letters: &[Letter], then: &args::Then, contex
         })
     };
     let posted: Vec<(String, &Letter)> = letters.iter().map(|letter| Ok((post(letter)?, letter))).collect::<Result<_, Failed>>()?;
+    if let Some(back) = back {
+        context.note(back);
+    }
     let refusal = || posted.iter().find_map(|(name, letter)| Some(refused(letter, run, &inbox.refusal(name)?)));
     let said = |so: &str| -> String {
         letters.iter().map(|letter| format!("{} is {} by {}. {so}\n", plain(&letter.node.to_string()), word(letter), letter.by)).collect()

@@ -208,7 +208,7 @@ pub(super) struct Watch {
 pub(super) struct Approve {
     /// The run, or as much of its name as no other begins with
     pub(super) run: String,
-    /// The step that asks; absent: the only one that does
+    /// The step that asks, or STEP#N where it asks more than one thing; absent: the only one that asks
     pub(super) step: Option<String>,
     /// What you have to say besides
     #[arg(long, value_name = "TEXT")]

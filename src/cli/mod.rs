@@ -15,6 +15,7 @@ mod graph;
 mod init;
 mod land;
 mod list;
+mod outlet;
 mod plan;
 mod report;
 mod run;

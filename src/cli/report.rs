@@ -136,6 +136,12 @@ impl Report {
         self.letters.iter().find(answers).map(|letter| letter.by.as_str())
     }
 
+    /// Returns the question that a letter answers.
+    pub(super) fn asked(&self, letter: &Letter) -> Option<&Question> {
+        let Says::Answer { call, .. } = &letter.says else { return None };
+        self.nodes.get(&letter.node)?.questions().find(|question| question.call == *call)
+    }
+
     /// Returns how the run stands, given who has it now.
     pub(super) fn standing(&self, owner: Option<&LeaseError>) -> Standing {
         match (&self.outcome, owner) {
@@ -207,6 +213,18 @@ impl Report {
     pub(super) fn questions(&self) -> Vec<(&NodeId, &Question)> {
         let all = self.nodes().into_iter().flat_map(|(id, node)| node.questions().map(move |question| (id, question)));
         all.filter(|(id, question)| self.outcome.is_none() && self.answered_by(id, question).is_none()).collect()
+    }
+
+    /// Returns the questions that letters answer which nobody has taken up yet.
+    pub(super) fn answered(&self) -> Vec<(&NodeId, &Question)> {
+        let all = self.nodes().into_iter().flat_map(|(id, node)| node.questions().map(move |question| (id, question)));
+        all.filter(|(id, question)| self.answered_by(id, question).is_some()).collect()
+    }
+
+    /// Returns what people call a question by: its node, with its number where the node asks more than one thing.
+    pub(super) fn called(&self, id: &NodeId, question: &Question) -> String {
+        let asks_more = self.nodes.get(id).is_some_and(|node| node.questions().count() > 1);
+        if asks_more { format!("{id}#{}", question.number) } else { id.to_string() }
     }
 
     /// Returns the steps all of whose items have ended and that stay open for what the orchestrator of their workflow may

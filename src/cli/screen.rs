@@ -200,7 +200,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     if let Some(words) = state.frame(&[]).and_then(|frame| frame.watch.last_words()).filter(|words| !words.trim().is_empty()) {
         let _ = writeln!(text, "\nThe orchestrator's summary\n  {}", block(words.trim()).replace('\n', "\n  "));
     }
-    let output = outcome.and_then(|outcome| outcome.success().map(|success| &success.output).or(outcome.failure().map(|failure| &failure.output)));
+    let output = outcome.and_then(|outcome| outcome.success().map(|success| &*success.output).or(outcome.failure().map(|failure| &failure.output)));
     outputs(&mut text, output);
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
         let name = short_name(&branch.name);
@@ -218,8 +218,10 @@ fn endings(text: &mut String, state: &RunState, said: Option<&Failure>) {
         for step in frame.plan.steps() {
             let node = NodeId::inside(&within, &step.id);
             match state.outcome(&node) {
-                Some(Outcome::Succeeded(Success { output: Value::String(words), .. })) if id == ON_FAILURE && !words.trim().is_empty() => {
-                    let _ = write!(text, "\n{node} says\n{}", indent(block(words).trim(), 2));
+                Some(Outcome::Succeeded(Success { output, .. })) if id == ON_FAILURE => {
+                    if let Some(words) = output.as_str().filter(|words| !words.trim().is_empty()) {
+                        let _ = write!(text, "\n{node} says\n{}", indent(block(words).trim(), 2));
+                    }
                 }
                 Some(Outcome::Failed(failure)) if said.is_none_or(|said| !said.message.ends_with(&failure.message)) => {
                     let _ = write!(text, "\n{node} failed\n{}", indent(&block(&failure_text(failure)), 2));
@@ -299,17 +301,21 @@ fn merge_report(text: &mut String, step: &str, node: &NodeState) {
 }
 
 /// Says who answers the agents of a run; `None` where it has none.
-pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, models: &Models) -> Option<String> {
+/// `lifted` says that their commands run without walls, and without asking, only since nobody but a script answers.
+pub(super) fn models_line<'a>(agents: impl Iterator<Item = &'a Arc<AgentSpec>>, models: &Models, lifted: bool) -> Option<String> {
+    let walls =
+        if lifted { "\nThere is no sandbox here (bubblewrap is not installed, or does not work): commands run without one, and nothing is asked." } else { "" };
     let mut names: Vec<String> = agents.map(|agent| agent.model.choices.join(" or ")).collect();
     if names.is_empty() {
         return None;
     }
     if models.replay.is_some() {
-        return Some("Every reply is replayed from a recording: nothing is sent anywhere, and the costs are those of then.".to_owned());
+        return Some("Every reply is replayed from a recording: nothing is sent anywhere, and the costs are those of then.".to_owned() + walls);
     }
     if models.model.is_scripted() {
         return Some(
-            "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned(),
+            "The model is scripted: every reply comes from a file, nothing is sent anywhere. Git, worktrees, tools, hooks and checks are real.".to_owned()
+                + walls,
         );
     }
     names.sort_unstable();

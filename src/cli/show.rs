@@ -217,7 +217,8 @@ fn reasons(report: &Report, color: bool) -> String {
             Some(Outcome::Succeeded(_)) => {}
             None => {
                 for question in node.questions().filter(|question| report.answered_by(id, question).is_none()) {
-                    let _ = write!(text, "\n{name} asks\n{}", indent(block(&question.text).trim_end(), 2));
+                    let called = paint(color, Tone::Name, &line(&report.called(id, question), 60));
+                    let _ = write!(text, "\n{called} asks\n{}", indent(block(&question.text).trim_end(), 2));
                     if !question.form.choices.is_empty() {
                         let _ = writeln!(text, "  one of: {}", line(&question.form.choices.join(", "), 200));
                     }
@@ -253,7 +254,10 @@ pub(super) fn how_to_answer(report: &Report, run: &str) -> String {
         text.push_str("\nAnswer with\n");
     }
     for (id, question) in &open {
-        let of = if open.len() == 1 { String::new() } else { format!(" {}", shell_words::quote(&plain(&id.to_string()))) };
+        let name = plain(&id.to_string());
+        // A number needs no quotes of its own.
+        let number = report.called(id, question).strip_prefix(&name).unwrap_or_default().to_owned();
+        let of = if open.len() == 1 { String::new() } else { format!(" {}{number}", shell_words::quote(&name)) };
         let _ = if question.form.open {
             writeln!(text, "  spinney answer {run}{of} TEXT")
         } else {
@@ -276,7 +280,8 @@ fn letters(report: &Report) -> String {
         let said = match &letter.says {
             Says::Answer { allowed, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-                format!("answered by {}, {}{note}", letter.by, if *allowed { "yes" } else { "no" })
+                let asked = report.asked(letter).map(|question| format!(" to: {}", line(&question.text, 60))).unwrap_or_default();
+                format!("answered by {}, {}{asked}{note}", letter.by, if *allowed { "yes" } else { "no" })
             }
             Says::Word(word) => format!("told by {}: {word}", letter.by),
         };

@@ -57,7 +57,7 @@ impl Close {
     pub(super) fn result(self) -> Result<Outcome, Failure> {
         match self.failure {
             Some(failure) => Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure })),
-            None => Ok(Outcome::Succeeded(Success { output: self.output?, commit: None })),
+            None => Ok(Outcome::Succeeded(Success { output: self.output?.into(), commit: None })),
         }
     }
 
@@ -77,13 +77,16 @@ impl Close {
             self.make_branch(services, commit).await?;
         }
         self.clear_away(services).await;
-        Ok(Outcome::Succeeded(Success { output, commit }))
+        Ok(Outcome::Succeeded(Success { output: output.into(), commit }))
     }
 
     /// Removes the worktrees whose every file is in a commit that a ref keeps, and the views. What is not captured stays.
     async fn clear_away(&self, services: &Services) {
         let (workspaces, worktrees) = (services.workspaces.clone(), self.worktrees.clone());
         let cleared = tasks::blocking(move || {
+            for error in workspaces.clear() {
+                tracing::info!(target: trace::TARGET, "the rest of a worktree stays: {error}");
+            }
             // Only those that are there: opening would make again what was removed by a process that died then.
             let there = workspaces.slugs().unwrap_or_default();
             for (slug, base, commit) in worktrees.into_iter().filter(|(slug, ..)| there.contains(slug)) {
@@ -97,6 +100,7 @@ impl Close {
                     tracing::info!(target: trace::TARGET, "the view {slug} stays: {error}");
                 }
             }
+            workspaces.fold();
         });
         if let Err(panic) = cleared.await {
             tracing::warn!(target: trace::TARGET, "clearing away failed: {panic}");

@@ -2,11 +2,11 @@
 //! one before it. A workflow comes over the files, and the command line over everything.
 //!
 //! A project's file may not say where requests and keys go until somebody has trusted it, by its content.
-use super::{Settings, SetupError};
+use super::{SCRIPTED, Settings, SetupError};
 use crate::{
     event::BlobId,
-    library::Trust,
-    llm::{Endpoint, Endpoints, Price, Protocol, Rates, Secret},
+    library::{Trust, read_text},
+    llm::{BUILT_IN, BuiltIn, Endpoint, Endpoints, Price, Protocol, Rates, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
     workflow::{self, Defaults, ModelAlias, Provider},
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -26,15 +26,6 @@ const FILE: &str = "config.yaml";
 const MAX_BYTES: u64 = 1 << 20;
 /// The environment variable that names the model for whoever names none.
 pub const MODEL_VARIABLE: &str = "SPINNEY_MODEL";
-/// The built-in providers: name, the variable of the address, the variable of the key.
-const BUILT_IN: [(&str, &str, Option<&str>); 5] = [
-    ("anthropic", "ANTHROPIC_BASE_URL", Some("ANTHROPIC_API_KEY")),
-    ("gemini", "GEMINI_BASE_URL", Some("GEMINI_API_KEY")),
-    ("openai", "OPENAI_BASE_URL", Some("OPENAI_API_KEY")),
-    ("ollama", "OLLAMA_HOST", None),
-    ("local", "LOCAL_BASE_URL", None),
-];
-
 /// The files that hold here.
 #[derive(Debug, Clone, Default)]
 pub struct Configuration {
@@ -48,6 +39,8 @@ struct Layer {
     hash: String,
     /// Whether it may say where requests and keys go.
     trusted: bool,
+    /// Whether it is the user's own, which alone may say what commands read.
+    is_users: bool,
 }
 
 /// One value and where it came from.
@@ -93,7 +86,7 @@ impl Configuration {
             let Some(text) = read(&path, (!is_users).then_some(project)).map_err(|source| SetupError::File { path: name.clone(), source })? else { continue };
             let hash = BlobId::of(text.as_bytes()).0;
             match workflow::Configuration::load(&Arc::new(Source { name, text })) {
-                Ok(written) => layers.push(Layer { written, trusted: is_users || trust.is_trusted(&hash), hash }),
+                Ok(written) => layers.push(Layer { written, trusted: is_users || trust.is_trusted(&hash), hash, is_users }),
                 Err(Diagnostics(found)) => wrong.extend(found),
             }
         }
@@ -143,6 +136,16 @@ impl Configuration {
         defaults
     }
 
+    /// Returns what the user's own file shows to commands in the sandbox.
+    pub fn readable(&self, home: Option<&Path>) -> Vec<PathBuf> {
+        let own = self.layers.iter().filter(|layer| layer.is_users).flat_map(|layer| &layer.written.sandbox);
+        let place = |path: &Spanned<String>| match path.value.strip_prefix("~/") {
+            Some(below) => home.map(|home| home.join(below)),
+            None => Some(PathBuf::from(&path.value)),
+        };
+        own.flat_map(|sandbox| &sandbox.value.read).filter_map(place).collect()
+    }
+
     /// Returns what waits for trust.
     pub fn untrusted(&self) -> Vec<Untrusted> {
         let waits = self.layers.iter().filter(|layer| !layer.trusted && !layer.written.providers.is_empty());
@@ -155,7 +158,7 @@ impl Configuration {
         let bound: Vec<Setting> = self
             .settings(&BTreeMap::new())
             .into_iter()
-            .filter(|setting| !setting.key.starts_with("providers.") && !setting.key.starts_with("prices."))
+            .filter(|setting| !["providers.", "prices.", "sandbox."].iter().any(|of| setting.key.starts_with(of)))
             .collect();
         let text = json!(bound).to_string();
         (!self.layers.is_empty()).then(|| BlobId::of(text.as_bytes()).0)
@@ -177,6 +180,10 @@ impl Configuration {
             let value = |rates: &workflow::Rates| json!({"input": rates.input, "output": rates.output, "cache_read": rates.cache_read, "cache_write": rates.cache_write});
             let above = price.above.as_ref().map(|(tokens, rates)| json!({"tokens": tokens, "rates": value(rates)}));
             all.push(Setting { key: format!("prices.{name}"), value: json!({"rates": value(&price.rates), "above": above}), from });
+        }
+        for layer in self.layers.iter().filter(|layer| layer.is_users) {
+            let read = layer.written.sandbox.iter().flat_map(|sandbox| &sandbox.value.read).map(|path| path.value.clone());
+            all.extend(layer.written.sandbox.iter().map(|_| Setting { key: "sandbox.read".to_owned(), value: read.clone().collect(), from: file(layer) }));
         }
         let mut defaults: BTreeMap<&str, (Value, String)> = built_in_defaults().into_iter().map(|(key, value)| (key, (value, "built in".to_owned()))).collect();
         for layer in &self.layers {
@@ -201,7 +208,7 @@ impl Configuration {
                 let says = |layer: &&Layer| layer.written.providers.iter().any(|(name, provider)| name.value == endpoint.name && says(provider));
                 trusted().find(says).map(|layer| layer.written.source.name.clone())
             };
-            let built_in = BUILT_IN.iter().find(|(name, ..)| *name == endpoint.name);
+            let built_in = BuiltIn::named(&endpoint.name);
             let variable = |variable: Option<&str>| variable.filter(|variable| set(environment, variable).is_some()).map(str::to_owned);
             let mut add = |key: &str, value: Value, from: Option<String>| {
                 let from = from.unwrap_or_else(|| "built in".to_owned());
@@ -210,7 +217,7 @@ impl Configuration {
             add(
                 "base_url",
                 endpoint.base_url.clone().into(),
-                variable(built_in.map(|(_, url, _)| *url)).or_else(|| said(&|provider| provider.base_url.is_some())),
+                variable(built_in.map(|built_in| built_in.url_env)).or_else(|| said(&|provider| provider.base_url.is_some())),
             );
             let protocol = Protocol::NAMED.iter().find(|(_, protocol)| *protocol == endpoint.protocol).map(|(name, _)| *name);
             add("protocol", protocol.into(), said(&|provider| provider.protocol.is_some()));
@@ -222,7 +229,7 @@ impl Configuration {
                 add(&format!("models.{model}"), Value::Object(known.clone()), said(&says));
             }
             let named = trusted().find_map(|layer| layer.written.providers.iter().find(|(name, _)| name.value == endpoint.name)?.1.key_env.clone());
-            let own = built_in.and_then(|(_, _, key)| *key).filter(|key| set(environment, key).is_some() || named.is_none());
+            let own = built_in.and_then(|built_in| built_in.key_env).filter(|key| set(environment, key).is_some() || named.is_none());
             if let Some(key) = own.map(str::to_owned).or_else(|| named.map(|named| named.value)) {
                 let state = if set(environment, &key).is_some() { "set" } else { "not set" };
                 let from = if own.is_some() { None } else { said(&|provider| provider.key_env.is_some()) };
@@ -239,18 +246,21 @@ impl Configuration {
     /// Says what is wrong with what is written, beyond its form.
     fn objections(&self) -> Vec<Diagnostic> {
         let declared: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.providers).map(|(name, _)| name.as_str()).collect();
-        let providers: BTreeSet<&str> = declared.iter().copied().chain(BUILT_IN.iter().map(|(name, ..)| *name)).chain(["scripted"]).collect();
+        let providers: BTreeSet<&str> = declared.iter().copied().chain(BUILT_IN.iter().map(|built_in| built_in.name)).chain([SCRIPTED]).collect();
         let aliases: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.models).map(|(name, _)| name.as_str()).collect();
         let mut found = Vec::new();
-        for Layer { written, .. } in &self.layers {
+        for Layer { written, is_users, .. } in &self.layers {
             let error = |code, place: &Spanned<String>, message: String| Diagnostic::error(code, &written.source, place.span, message);
-            for (name, provider) in written.providers.iter().filter(|(name, _)| !BUILT_IN.iter().any(|(known, ..)| *known == name.value)) {
+            if let (false, Some(sandbox)) = (is_users, &written.sandbox) {
+                let wrong = Diagnostic::error(codes::UNKNOWN_KEY, &written.source, sandbox.span, "a project may not say what commands may read");
+                found.push(wrong.help("write it into your own config.yaml; `spinney config` tells where that is"));
+            }
+            for (name, provider) in written.providers.iter().filter(|(name, _)| BuiltIn::named(name).is_none()) {
                 let lacks = [("protocol", provider.protocol.is_none()), ("base_url", provider.base_url.is_none())];
                 for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks) {
                     let message = format!("the provider `{}` needs the key `{key}`", name.value);
-                    found.push(
-                        error(codes::MISSING_KEY, name, message).help("only a built-in provider has one of its own: anthropic, gemini, openai, ollama, local"),
-                    );
+                    let known = BUILT_IN.map(|built_in| built_in.name).join(", ");
+                    found.push(error(codes::MISSING_KEY, name, message).help(format!("only a built-in provider has one of its own: {known}")));
                 }
             }
             let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices).chain(written.prices.iter().map(|(name, _)| name));
@@ -297,8 +307,7 @@ fn rates(written: &workflow::Rates) -> Rates {
 
 /// Makes a provider of what is written, over the one before it of the same name, under what the environment says.
 fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environment: &BTreeMap<String, String>) -> Option<Endpoint> {
-    let built_in = BUILT_IN.iter().find(|(known, ..)| *known == name);
-    let fixed = built_in.is_some_and(|(_, url, _)| set(environment, url).is_some());
+    let fixed = BuiltIn::named(name).is_some_and(|built_in| set(environment, built_in.url_env).is_some());
     let url = written.base_url.as_ref().filter(|_| !fixed).map(|url| url.value.clone());
     let named = written.protocol.as_ref().and_then(|name| Protocol::NAMED.iter().find(|(known, _)| *known == name.value));
     let moves = url.as_ref().is_some_and(|url| before.as_ref().is_some_and(|before| before.base_url != url.trim_end_matches('/')));
@@ -343,14 +352,10 @@ fn read(path: &Path, inside: Option<&Path>) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let strays = inside.is_some_and(|project| !fs::canonicalize(project).is_ok_and(|project| real.starts_with(project)));
-    let metadata = fs::metadata(&real)?;
-    if strays || !metadata.is_file() {
+    if strays {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file of the project"));
     }
-    if metadata.len() > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is longer than {MAX_BYTES} bytes")));
-    }
-    fs::read_to_string(real).map(Some)
+    read_text(&real, MAX_BYTES).map(Some)
 }
 
 fn shown(path: &Path, home: Option<&Path>) -> String {

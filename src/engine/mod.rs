@@ -32,6 +32,7 @@ mod steps;
 mod stub;
 mod tips;
 mod token;
+mod toolchains;
 
 pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
 pub use decide::{Command, Live, decide};
@@ -42,6 +43,7 @@ pub use people::{Asker, Spoken};
 pub use preview::{
     AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, StepPreview,
 };
+pub(crate) use project::SCRIPTED;
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
 pub use reset::Reason;
 pub use run::{Ended, EngineError, run};

@@ -12,6 +12,7 @@ use super::{
     secrets,
     steps::{Artefacts, CacheStore},
     token::Tokens,
+    toolchains::toolchains,
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -19,7 +20,7 @@ use crate::{
     git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
-    library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
+    library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
     llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
@@ -36,6 +37,9 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+/// The provider of what a script says, besides those that it stands for.
+pub(crate) const SCRIPTED: &str = "scripted";
 
 /// What is known of the user and the machine.
 #[derive(Debug, Clone, Default)]
@@ -195,13 +199,13 @@ impl Models {
         Models { model, providers: endpoints.names().map(str::to_owned).collect(), default, overrides, prices, script: None, replay: None }
     }
 
-    /// A script that stands for every model.
-    pub fn scripted(model: Arc<dyn Model>, text: String) -> Models {
-        let providers = ["anthropic", "openai", "ollama", "local", "google", "scripted"].map(str::to_owned).to_vec();
+    /// A script that stands for every model of the providers that are known here, and for one of its own.
+    pub fn scripted(model: Arc<dyn Model>, text: String, endpoints: &Endpoints) -> Models {
+        let providers = endpoints.names().chain([SCRIPTED]).map(str::to_owned).collect();
         Models {
             model,
             providers,
-            default: Some("scripted/model".to_owned()),
+            default: Some(format!("{SCRIPTED}/model")),
             overrides: BTreeMap::new(),
             prices: Prices::default(),
             script: Some(text),
@@ -210,12 +214,15 @@ impl Models {
     }
 
     /// A recording that stands for every model; what it was recorded with holds where nothing else is said.
-    pub fn replayed(replay: Replay, text: String, default: Option<String>, overrides: BTreeMap<String, String>) -> Models {
+    pub fn replayed(replay: Replay, text: String, endpoints: &Endpoints, default: Option<String>, overrides: BTreeMap<String, String>) -> Models {
         let head = replay.head();
         let default = default.or_else(|| head.default.clone());
         let overrides = head.overrides.clone().into_iter().chain(overrides).collect();
         let replay = Arc::new(replay);
-        Models { replay: Some(replay.clone()), overrides, default, ..Models::scripted(replay, text) }
+        let mut models = Models::scripted(replay.clone(), text, endpoints);
+        // What answered then answers now, whether or not its provider is known here.
+        models.providers.extend(replay.providers());
+        Models { replay: Some(replay), overrides, default, ..models }
     }
 }
 
@@ -329,7 +336,7 @@ impl Project {
     pub fn workflow_source(&self, name: &str) -> Result<(Source, bool), SetupError> {
         if name.ends_with(".yaml") || name.ends_with(".yml") {
             let path = self.settings.directory.join(name);
-            let text = fs::read_to_string(&path).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
+            let text = read_text(&path, FILE_BYTES).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
             let trusted = self.trust.is_trusted(BlobId::of(text.as_bytes()).0.as_str());
             return Ok((Source { name: name.to_owned(), text }, trusted));
         }
@@ -520,6 +527,11 @@ impl Project {
         found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
     }
 
+    /// Returns what commands get of the user's environment.
+    pub(super) fn command_environment(&self, secrets: &Secrets) -> BTreeMap<String, String> {
+        secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
+    }
+
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
@@ -528,11 +540,13 @@ impl Project {
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
         let model = model(models, options.recording, place, &secrets)?;
-        let confine = !options.unconfined && !models.model.is_scripted() && sandbox.bubblewrap().is_some();
+        let confine = !options.unconfined && sandbox.bubblewrap().is_some();
         let nowhere = dir.path().join("nowhere");
         fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
         Ok(Services {
-            free_shell: options.unconfined || confine || models.model.is_scripted(),
+            // Where there are no walls to be had, a script or a recording lifts the asking: whoever runs it has chosen what it says.
+            free_shell: options.unconfined || confine || models.script.is_some(),
+            lifted: !options.unconfined && !confine && models.script.is_some(),
             walls: confine.then(|| self.walls()),
             model,
             toolbox: self.toolbox.clone(),
@@ -550,7 +564,7 @@ impl Project {
             cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
-            env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),
+            env: self.command_environment(&secrets),
             secrets,
             journal: dir.path().join("journal.db"),
             project: self.checkout().to_owned(),
@@ -564,12 +578,8 @@ impl Project {
     /// folder: the configuration in there may hold the keys of remotes.
     fn walls(&self) -> Walls {
         let mut readable = object_folders(&self.repo.common_dir().join("objects"));
-        let home = self.settings.home.clone().unwrap_or_default();
-        let from_env = |name: &str, fallback: &str| self.settings.environment.get(name).map_or_else(|| home.join(fallback), PathBuf::from);
-        let cargo = from_env("CARGO_HOME", ".cargo");
-        readable.extend(["bin", "registry", "git", "config.toml", "env"].map(|name| cargo.join(name)));
-        readable.push(from_env("RUSTUP_HOME", ".rustup"));
-        readable.extend(self.settings.environment.get("PATH").into_iter().flat_map(std::env::split_paths).filter(|folder| folder.is_absolute()));
+        readable.extend(toolchains(&self.settings.environment));
+        readable.extend(self.configuration.readable(self.settings.home.as_deref()));
         Walls { writable: Vec::new(), readable, network: false }
     }
 }

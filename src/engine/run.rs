@@ -306,6 +306,7 @@ impl<S: Store> Engine<'_, S> {
             helpers: steps::helpers(state, &node),
             tips: self.tips.for_node(state, &node),
             base: self.base(&node.within),
+            loops: steps::loops(state, &node),
         };
         let work = self.crew.work(job);
         self.employ(node, token, work);
@@ -357,7 +358,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn employ(&mut self, node: NodeId, token: CancellationToken, work: Working) {
         self.tokens.insert(node.clone(), token);
-        self.live.nodes.insert(node.clone());
+        self.live.begin(self.journal.state(), node.clone());
         let panicked = node.clone();
         let watches = self.journal.state().is_orchestrator(&node);
         let end = move |panic: Panicked| match Failure::from(panic) {
@@ -378,7 +379,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
         self.crew.heard_of_an_end();
-        self.live.nodes.remove(node);
+        self.live.end(node);
         self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
@@ -587,7 +588,7 @@ impl<S: Store> Engine<'_, S> {
         if self.live.stopping {
             return Ok(());
         }
-        let at_work = |owner: &NodeId| self.live.nodes.iter().any(|node| node == owner || node.is_inside(owner));
+        let at_work = |owner: &NodeId| self.live.nodes().any(|node| node == owner || node.is_inside(owner));
         let still: Vec<NodeId> = self.stopped.keys().filter(|owner| !at_work(owner)).cloned().collect();
         still.iter().try_for_each(|owner| self.record_halt(owner))
     }

@@ -1,11 +1,11 @@
 //! What a stubbed node gives: what the stub file says of it, and otherwise something of the right shape.
 //!
 //! Pure. Templates are rendered as in a real run, so that what they cannot read is found; nothing is carried out.
-use super::steps::Job;
+use super::steps::{self, Job};
 use crate::{
     event::{CommitId, Failure, FailureKind, NodeId, StepId, Success},
     journal::{FINALLY, ON_FAILURE},
-    plan::{self, Plan, PlannedStep, Work},
+    plan::{self, Plan, PlannedStep, SelectSpec, Work},
     prompts,
     source::{Diagnostic, Diagnostics, codes, nearest},
     workflow::{Parse, Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime},
@@ -174,10 +174,27 @@ fn misfit(step: &PlannedStep, output: &Value) -> Option<(String, String)> {
             let known = usual(step, None, &[]);
             let names = known.as_object().into_iter().flat_map(Map::keys).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             let fits = output.as_object().is_some_and(|said| said.keys().all(|name| known.get(name).is_some()));
-            (!fits).then(|| ("this step has another output".to_owned(), format!("it has {names}; what is not said stays as it is")))
+            if !fits {
+                return Some(("this step has another output".to_owned(), format!("it has {names}; what is not said stays as it is")));
+            }
+            if matches!(step.work, Work::Approve(_)) && output.get("approved").is_some_and(|approved| !approved.is_boolean()) {
+                return Some(("a person says yes or no".to_owned(), "write `approved: true` or `approved: false`".to_owned()));
+            }
+            if let (Work::Select(select), Some(winner)) = (&step.work, output.get("winner").filter(|winner| !winner.is_null())) {
+                return no_candidate(select, winner);
+            }
+            None
         }
         _ => None,
     }
+}
+
+/// Says why nothing of this name is chosen from, as far as that is known before there are items.
+fn no_candidate(select: &SelectSpec, winner: &Value) -> Option<(String, String)> {
+    let is_of =
+        |from: &StepId| winner.as_str().and_then(|name| name.strip_prefix(from.0.as_str())).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let names: Vec<&str> = select.from.iter().map(|from| from.0.as_str()).collect();
+    (names.len() > 1 && !select.from.iter().any(is_of)).then(|| (format!("{winner} is no candidate"), format!("it chooses from {}", names.join(", "))))
 }
 
 /// Returns what the stub says of a node the time with this number, from 0. Where nothing is said of its cost, each of its
@@ -236,21 +253,48 @@ pub(super) fn give(job: &Job, step: &PlannedStep, said: &StubbedTime, landed: &[
     let is_made_up = said.output.is_none() && said.stdout.is_none() && (step.output_schema.is_some() || step.parse.is_some());
     let output = match &step.work {
         Work::Run { .. } => command(step, said, &what)?,
+        Work::Approve(_) => answer(said)?,
         _ if ends_badly(said) => return Err(failed(said, Value::Null)),
         Work::Agent { .. } => match (&said.output, &step.output_schema) {
             (Some(output), _) => fitting(step, output.clone())?,
             (None, Some(schema)) => fitting(step, example(schema, schema, "", 0))?,
             (None, None) => Value::String(format!("What `{}` would say.", job.node)),
         },
-        Work::Merge(_) | Work::Select(_) | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => {
+        Work::Merge(_) | Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => {
             let mut output = usual(step, commit.as_ref(), landed);
             for (name, value) in said.output.iter().filter_map(Value::as_object).flatten() {
                 output[name] = value.clone();
             }
+            if let Work::Select(select) = &step.work {
+                check_winner(select, &output["winner"], landed)?;
+            }
             output
         }
     };
-    Ok(Given { success: Success { output, commit }, is_made_up })
+    Ok(Given { success: Success { output: output.into(), commit }, is_made_up })
+}
+
+/// What a person is to have said: as in a real run, a no is a failure.
+fn answer(said: &StubbedTime) -> Result<Value, Failure> {
+    let of = |name: &str| said.output.as_ref().and_then(|output| output.get(name));
+    let allowed = !ends_badly(said) && of("approved") != Some(&Value::Bool(false));
+    let note = of("note").and_then(Value::as_str).or(said.error.as_deref().filter(|_| !allowed)).unwrap_or_default();
+    steps::answered(allowed, of("by").and_then(Value::as_str).unwrap_or("stub"), note).map(|success| (*success.output).clone())
+}
+
+/// Says of a winner who is no candidate that nothing would come of the choice.
+fn check_winner(select: &SelectSpec, winner: &Value, landed: &[NodeId]) -> Result<(), Failure> {
+    let names: Vec<String> = landed.iter().map(|node| candidate(select, node)).collect();
+    if winner.is_null() || names.iter().any(|name| winner == name) {
+        return Ok(());
+    }
+    let failure = Failure::new(FailureKind::Schema, format!("the stub says that {winner} is chosen, which is no candidate"));
+    Err(failure.hint(format!("the candidates are {}", names.join(", "))))
+}
+
+/// Names a candidate as in a real run: items of one step go by their keys.
+fn candidate(select: &SelectSpec, node: &NodeId) -> String {
+    node.item.clone().filter(|_| select.from.len() == 1).unwrap_or_else(|| node.to_string())
 }
 
 /// The output of what joins, chooses or asks, where all goes well.
@@ -262,9 +306,7 @@ fn usual(step: &PlannedStep, commit: Option<&CommitId>, landed: &[NodeId]) -> Va
             json!({"commit": commit, "landed": landed, "ejected": [], "conflicts": [], "report": "simulated"})
         }
         Work::Select(select) => {
-            // As in a real run: items of one step go by their keys.
-            let name = |node: &NodeId| node.item.clone().filter(|_| select.from.len() == 1).unwrap_or_else(|| node.to_string());
-            json!({"winner": landed.first().map(name), "why": "simulated", "scores": {}, "commit": commit})
+            json!({"winner": landed.first().map(|node| candidate(select, node)), "why": "simulated", "scores": {}, "commit": commit})
         }
         Work::Approve(_) => json!({"approved": true, "by": "stub", "note": ""}),
         Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Loop(_) => Value::Null,
@@ -318,13 +360,17 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
         Value::String(text) => text.clone(),
         other => other.to_string(),
     });
-    let mut value = json!({"stdout": stdout, "stderr": said.error.clone().unwrap_or_default(), "exit_code": exit_code, "output_tail": stdout});
+    let stderr = said.error.clone().unwrap_or_default();
+    let printed = [("stdout", json!(stdout)), ("stderr", json!(stderr)), ("exit_code", json!(exit_code)), ("output_tail", json!(stdout))];
+    let named = |output: Option<Value>| {
+        let fields = printed.into_iter().chain(output.map(|output| ("output", output)));
+        Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+    };
     if exit_code != 0 {
         let shown: String = command.lines().next().unwrap_or_default().chars().take(200).collect();
-        return Err(Failure { output: value, ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}")) });
+        return Err(Failure { output: named(None), ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}")) });
     }
-    value["output"] = fitting(step, output)?;
-    Ok(value)
+    Ok(named(Some(fitting(step, output)?)))
 }
 
 /// Holds an output against the step's schema.

@@ -5,10 +5,8 @@ use crate::{
     journal::RunState,
     plan::{PlannedStep, Work},
 };
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use foldhash::HashMap;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// What ended steps pass on, each worked out once.
 #[derive(Default)]
@@ -31,8 +29,7 @@ impl Tips {
                 tips.extend(self.of(state, &node.beside(&need.id)).iter().cloned());
             }
         }
-        let item_needs = state.node(node).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
-        tips.extend(item_needs.iter().filter_map(|key| commit(state.outcome(&node.with_item(key)))));
+        tips.extend(of_needed_items(state, node));
         tips.into_iter().collect()
     }
 
@@ -58,6 +55,22 @@ impl Tips {
         self.passed_on.insert(step.clone(), tips.clone());
         tips
     }
+}
+
+/// Returns the commits of the items that an item needs. As between steps, one that changed nothing passes on what it started
+/// from.
+fn of_needed_items(state: &RunState, item: &NodeId) -> BTreeSet<CommitId> {
+    let needs = |item: &NodeId| state.node(item).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
+    let (mut tips, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), needs(item));
+    while let Some(key) = open.pop() {
+        let needed = item.with_item(&key);
+        match commit(state.outcome(&needed)) {
+            Some(commit) => drop(tips.insert(commit)),
+            None => open.extend(needs(&needed).into_iter().filter(|key| !seen.contains(key))),
+        }
+        seen.insert(key);
+    }
+    tips
 }
 
 /// Returns the steps whose work a step brings together itself.

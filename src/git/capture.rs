@@ -5,6 +5,7 @@ use super::{
     objects::{Blob, Change, Mode},
     path,
     policy::{self, TreePolicy, Violation},
+    prepared,
     snapshot::Taking,
     workspaces::{Workspaces, Worktree},
 };
@@ -48,7 +49,8 @@ impl Workspaces {
     /// `CaptureError::Policy` with everything the rules forbid.
     pub fn capture(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
         let repository = self.repository();
-        let taking = Taking::begin(self, worktree, base)?;
+        let mut taking = Taking::begin(self, worktree, base)?;
+        prepared::pass_over(worktree, &mut taking.touched);
         // Judged before anything is stored: a file of many gigabytes is not to end up in the object database first.
         let (mut violations, filtered) = before_storing(worktree, policy, &taking)?;
         if !violations.is_empty() {
@@ -85,7 +87,10 @@ impl Workspaces {
 
 /// Judges the files themselves; also returns the large ones that a filter will make small, perhaps.
 fn before_storing(worktree: &Worktree, policy: &TreePolicy, taking: &Taking<'_>) -> Result<(Vec<Violation>, Vec<Vec<u8>>), GitError> {
-    let nested = taking.touched.nested.iter().map(|path| Violation::Repository(path::quote(path)));
+    let nested = taking.touched.nested.iter().map(|nested| {
+        let is_repository = fs::symlink_metadata(worktree.path().join(path::file(nested)).join(".git")).is_ok();
+        if is_repository { Violation::Repository(path::quote(nested)) } else { Violation::Submodule(path::quote(nested)) }
+    });
     let held = taking.touched.held.iter().map(|held| Violation::Secret { path: held.shown.clone(), name: held.secret.clone() });
     let mut violations: Vec<Violation> = nested.chain(held).collect();
     let mut large = Vec::new();

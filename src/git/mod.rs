@@ -25,6 +25,7 @@ mod objects;
 mod patch;
 mod path;
 mod policy;
+mod prepared;
 mod private;
 mod process;
 mod program;

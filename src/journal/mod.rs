@@ -17,13 +17,13 @@ mod watch;
 mod writer;
 
 pub use blobs::{BlobError, Blobs};
-pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Tally};
+pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};
 pub(crate) use conversation::{CARRIED, CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};
 pub use prefix::{Prefix, Unlike};
 pub(crate) use state::account;
 pub use state::{Branch, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};
-pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from, settle};
+pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from, read_page, settle};
 pub use watch::{Reason, Watch};
 pub use writer::{Closed, Journal, JournalError, Recorder, Report};

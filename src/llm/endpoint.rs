@@ -6,11 +6,70 @@ use crate::{event::BlobId, http::Timeouts, secrets::Secrets};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const GEMINI_URL: &str = "https://generativelanguage.googleapis.com/v1beta";
-const OLLAMA_URL: &str = "http://127.0.0.1:11434/v1";
-const LOCAL_URL: &str = "http://127.0.0.1:8080/v1";
+
+/// The providers that are known without any configuration: the one list of them.
+pub const BUILT_IN: [BuiltIn; 5] = [
+    BuiltIn::keyed("anthropic", Protocol::Anthropic, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+    BuiltIn::keyed("openai", Protocol::OpenAiResponses, OPENAI_URL, "OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    BuiltIn::keyed("gemini", Protocol::Gemini, GEMINI_URL, "GEMINI_BASE_URL", "GEMINI_API_KEY"),
+    BuiltIn::local("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_HOST"),
+    BuiltIn::local("local", "http://127.0.0.1:8080/v1", "LOCAL_BASE_URL"),
+];
+
+/// A provider that is known without any configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// The part of a model's name before the first `/`.
+    pub name: &'static str,
+    /// What it speaks at its own address.
+    pub protocol: Protocol,
+    /// Its own address.
+    pub url: &'static str,
+    /// The environment variable that holds another address.
+    pub url_env: &'static str,
+    /// The environment variable that holds the key, where one is needed.
+    pub key_env: Option<&'static str>,
+}
+
+impl BuiltIn {
+    const fn keyed(name: &'static str, protocol: Protocol, url: &'static str, url_env: &'static str, key_env: &'static str) -> BuiltIn {
+        BuiltIn { name, protocol, url, url_env, key_env: Some(key_env) }
+    }
+
+    const fn local(name: &'static str, url: &'static str, url_env: &'static str) -> BuiltIn {
+        BuiltIn { name, protocol: Protocol::OpenAiChat, url, url_env, key_env: None }
+    }
+
+    /// Returns the one of this name.
+    pub fn named(name: &str) -> Option<&'static BuiltIn> {
+        BUILT_IN.iter().find(|built_in| built_in.name == name)
+    }
+
+    /// Makes the endpoint from the environment.
+    fn endpoint(&self, get: &dyn Fn(&str) -> Option<String>) -> Endpoint {
+        let set = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let url = set(self.url_env);
+        let Some(key_env) = self.key_env else {
+            let url = url.map_or_else(|| self.url.to_owned(), |url| if self.url_env == "OLLAMA_HOST" { ollama_url(&url) } else { url });
+            // A local model reads a long prompt for minutes before it says its first word.
+            let timeouts = Timeouts { first_byte: Duration::from_mins(15), idle: Duration::from_mins(10) };
+            return Endpoint { timeouts, takes_schema: true, ..Endpoint::new(self.name, self.protocol, &url) };
+        };
+        let key = set(key_env).and_then(|key| Secret::new(&key));
+        let mut endpoint = Endpoint::new(self.name, self.protocol, url.as_deref().unwrap_or(self.url)).with_key(key);
+        // Only the provider's own address is known to want a key: gateways and local servers may not.
+        let is_own = endpoint.base_url == self.url;
+        // Elsewhere those who speak like OpenAI speak as it did before.
+        if !is_own && self.protocol == Protocol::OpenAiResponses {
+            endpoint.protocol = Protocol::OpenAiChat;
+        }
+        endpoint.missing_key = if is_own && endpoint.key.is_none() { Some(key_env.to_owned()) } else { None };
+        endpoint.takes_schema = is_own;
+        endpoint
+    }
+}
 
 /// A key. `Debug` shows three stars; there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -177,36 +236,12 @@ const PUBLIC: &[&str] =
 pub struct Endpoints(BTreeMap<String, Endpoint>);
 
 impl Endpoints {
-    /// Makes the built-in providers from the environment: `anthropic` (`ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`),
-    /// `openai` (`OPENAI_API_KEY`, `OPENAI_BASE_URL`), `gemini` (`GEMINI_API_KEY`, `GEMINI_BASE_URL`), `ollama` (`OLLAMA_HOST`) and `local` (`LOCAL_BASE_URL`, otherwise
-    /// llama.cpp's own address).
+    /// Makes the built-in providers from the environment: the addresses and keys that the variables of [`BUILT_IN`] hold.
     pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
-        let set = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let keyed = |name: &str, protocol, default_url: &str, prefix: &str| {
-            let url = set(&format!("{prefix}_BASE_URL"));
-            let variable = format!("{prefix}_API_KEY");
-            let key = set(&variable).and_then(|key| Secret::new(&key));
-            let mut endpoint = Endpoint::new(name, protocol, url.as_deref().unwrap_or(default_url)).with_key(key);
-            // Only the provider's own address is known to want a key: gateways and local servers may not.
-            let own = endpoint.base_url == default_url;
-            endpoint.missing_key = if own && endpoint.key.is_none() { Some(variable) } else { None };
-            endpoint.takes_schema = own;
-            endpoint
-        };
-        let local = |name: &str, url: &str| {
-            // A local model reads a long prompt for minutes before it says its first word.
-            let timeouts = Timeouts { first_byte: Duration::from_mins(15), idle: Duration::from_mins(10) };
-            Endpoint { timeouts, takes_schema: true, ..Endpoint::new(name, Protocol::OpenAiChat, url) }
-        };
         let mut endpoints = Endpoints::default();
-        endpoints.insert(keyed("anthropic", Protocol::Anthropic, ANTHROPIC_URL, "ANTHROPIC"));
-        // Elsewhere those who speak like OpenAI speak as it did before.
-        let is_own = set("OPENAI_BASE_URL").is_none_or(|url| url.trim_end_matches('/') == OPENAI_URL);
-        let openai = if is_own { Protocol::OpenAiResponses } else { Protocol::OpenAiChat };
-        endpoints.insert(keyed("openai", openai, OPENAI_URL, "OPENAI"));
-        endpoints.insert(keyed("gemini", Protocol::Gemini, GEMINI_URL, "GEMINI"));
-        endpoints.insert(local("ollama", &set("OLLAMA_HOST").map_or(OLLAMA_URL.to_owned(), |host| ollama_url(&host))));
-        endpoints.insert(local("local", &set("LOCAL_BASE_URL").unwrap_or(LOCAL_URL.to_owned())));
+        for built_in in &BUILT_IN {
+            endpoints.insert(built_in.endpoint(get));
+        }
         endpoints
     }
 

@@ -32,7 +32,7 @@ mod stream;
 mod surrogate;
 
 pub use capability::{Capabilities, capabilities};
-pub use endpoint::{Endpoint, Endpoints, NO_KEY, OTHER, Protocol, Secret};
+pub use endpoint::{BUILT_IN, BuiltIn, Endpoint, Endpoints, NO_KEY, OTHER, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use neutral::unbound;

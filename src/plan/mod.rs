@@ -13,6 +13,7 @@ mod findings;
 mod frames;
 mod graph;
 mod inputs;
+mod kinds;
 mod limits;
 mod matrix;
 mod models;

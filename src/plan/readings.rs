@@ -2,12 +2,12 @@
 use super::{
     findings::Findings,
     frames::{Around, At, MAIN, unknown_step},
+    kinds::Kind,
     reach::{Question, answers},
-    schemas::ENTRY,
     shapes::{Shape, Shapes, Wrong},
 };
 use crate::{
-    prompts::{self, Reading, TemplateError},
+    prompts::{self, Command, ENTRY, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
@@ -119,8 +119,11 @@ impl<'a> Reader<'a> {
         }
         self.for_each(step, outside, inside);
         if let Some(matrix) = &step.matrix {
-            matrix.axes.iter().for_each(|(_, values)| self.values(values, outside));
-            matrix.max_parallel.iter().for_each(|max| self.values(max, outside));
+            for (axis, values) in &matrix.axes {
+                self.values(values, outside);
+                self.must_give((&format!("matrix.{}", axis.value), "a list"), values, |kind| kind == Kind::List, outside);
+            }
+            matrix.max_parallel.iter().for_each(|max| self.most(max, outside));
             matrix.exclude.iter().for_each(|excluded| self.texts(&excluded.value, excluded.span, outside));
         }
         self.verb(at, prompt, inside);
@@ -187,13 +190,20 @@ impl<'a> Reader<'a> {
             self.found.report(error.help("give the item another name by `as`"));
         }
         self.values(&for_each.items, outside);
-        for_each.max_parallel.iter().for_each(|max| self.values(max, outside));
+        self.must_give(("for_each.items", "a list"), &for_each.items, |kind| kind == Kind::List, outside);
+        for_each.max_parallel.iter().for_each(|max| self.most(max, outside));
         if let Some(key) = &for_each.key {
             self.template(key, Use::Text, inside);
         }
         if let Some(needs) = &for_each.needs {
             self.template(needs, Use::Value, inside);
         }
+    }
+
+    /// Checks how many may be at work at the same time.
+    fn most(&mut self, max: &Spanned<Value>, sight: Sight) {
+        self.values(max, sight);
+        self.must_give(("max_parallel", "a whole number"), max, Kind::may_count, sight);
     }
 
     /// Checks a literal, or the expression that gives one.
@@ -239,28 +249,25 @@ impl<'a> Reader<'a> {
             Place::Scalar(span) => (file.clone(), file.locate(span, text, part)),
             Place::File(source) => (source.clone(), Span { start: part.start, end: part.end }),
         };
-        match check(text, used) {
-            Ok(readings) => {
-                if let (Use::Condition, [only]) = (used, readings.as_slice())
-                    && let Some(kind) = self.no_condition(text, only, sight)
-                {
-                    let (source, span) = locate(only.span.clone());
-                    let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
-                    self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
-                }
-                for reading in readings {
-                    let (source, span) = locate(reading.span.clone());
-                    self.reading(&reading, &Spot { source, span }, sight);
-                }
-            }
-            Err((code, error)) => {
-                let (source, span) = locate(error.span.clone());
-                let told = Diagnostic::error(code, &source, span, error.message);
-                let told = error.help.into_iter().fold(told, Diagnostic::help);
-                let exact = source.text.get(span.range()) == text.get(error.span.clone());
-                let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
-                self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
-            }
+        let (readings, errors) = check(text, used);
+        if let (Use::Condition, [only]) = (used, readings.as_slice())
+            && let Some(kind) = self.no_condition(text, only, sight)
+        {
+            let (source, span) = locate(only.span.clone());
+            let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
+            self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
+        }
+        for reading in readings {
+            let (source, span) = locate(reading.span.clone());
+            self.reading(&reading, &Spot { source, span }, sight);
+        }
+        for (code, error) in errors {
+            let (source, span) = locate(error.span.clone());
+            let told = Diagnostic::error(code, &source, span, error.message);
+            let told = error.help.into_iter().fold(told, Diagnostic::help);
+            let exact = source.text.get(span.range()) == text.get(error.span.clone());
+            let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
+            self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
         }
     }
 
@@ -274,19 +281,20 @@ impl<'a> Reader<'a> {
             return None;
         }
         let find = |id: &str| self.shapes.frames.find(sight.frame, sight.step, id).map(|(target, _)| target);
-        match (*first, self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)) {
-            ("env", _) => Some("text"),
-            (_, Shape::Unknown) => None,
-            (_, Shape::Step(_) | Shape::Output(_) | Shape::Result(_) | Shape::Fields(_)) => Some("a map"),
-            (_, Shape::Results(_) | Shape::Lines) => Some("a list"),
-            (_, Shape::Plain) => Some("text or a number"),
-            (_, Shape::Schema { at, .. }) => match at.get("type").and_then(Value::as_str)? {
-                "string" => Some("text"),
-                "integer" | "number" => Some("a number"),
-                "array" => Some("a list"),
-                "object" => Some("a map"),
-                _ => None,
-            },
+        if *first == "env" {
+            return Some("text");
+        }
+        let kind = self.shapes.kind(self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown))?;
+        Some(kind).filter(|kind| *kind != Kind::Flag).map(Kind::words)
+    }
+
+    /// Reports a value that is one whole variable, and known to be of a kind that it must not be.
+    fn must_give(&mut self, (key, wanted): (&str, &str), values: &Spanned<Value>, fits: fn(Kind) -> bool, sight: Sight) {
+        let Some(step) = sight.step else { return };
+        let shape = self.whole(values, At { frame: sight.frame, step }, &[]);
+        if let Some(kind) = self.shapes.kind(shape).filter(|kind| !fits(*kind)) {
+            let message = format!("`{key}` must give {wanted}, but this gives {}", kind.words());
+            self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
         }
     }
 
@@ -304,10 +312,8 @@ impl<'a> Reader<'a> {
             ["env", ..] if sight.steps => {}
             ["steps", id, rest @ ..] if sight.steps => self.step_reading(id, rest, reading.optional, &Reads { spot, sight }),
             ["steps"] if sight.steps => {
-                if sight.step.is_some() {
-                    let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read: not all of them have ended here".to_owned());
-                    self.found.report(error.help("name the step: `steps.ID.output`"));
-                }
+                let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read".to_owned());
+                self.found.report(error.help("name the step: `steps.ID.output`"));
             }
             ["loop", rest @ ..] if self.in_loop(sight) => {
                 if let Some(name) = rest.first().filter(|name| !LOOP.contains(name)) {
@@ -450,8 +456,8 @@ impl<'a> Reader<'a> {
         let part = path[wrong.part];
         let output = match path[..wrong.part] {
             [] | ["output"] => format!("the output of step `{id}`"),
-            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".")),
-            ref other => format!("step `{id}`, at `{}`,", other.join(".")),
+            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".").replace(".[]", "[]")),
+            ref other => format!("step `{id}`, at `{}`,", other.join(".").replace(".[]", "[]")),
         };
         match wrong.whole {
             Shape::Step(at) => {
@@ -505,8 +511,13 @@ impl<'a> Reader<'a> {
 
     /// Returns what each entry of a list is, where the list is one whole part of something that is known.
     fn entries(&self, values: &Spanned<Value>, at: At) -> Shape<'a> {
+        self.whole(values, at, &[ENTRY])
+    }
+
+    /// Returns what a value is that is one whole part of something that is known, or what is in it at a path.
+    fn whole(&self, values: &Spanned<Value>, at: At, inside: &[&str]) -> Shape<'a> {
         let path = values.value.as_str().and_then(whole_path).unwrap_or_default();
-        let path: Vec<&str> = path.iter().map(String::as_str).chain([ENTRY]).collect();
+        let path: Vec<&str> = path.iter().map(String::as_str).chain(inside.iter().copied()).collect();
         let find = |id: &str| self.shapes.frames.find(at.frame, Some(at.step), id).map(|(target, _)| target);
         let [first, second, rest @ ..] = path.as_slice() else { return Shape::Unknown };
         self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)
@@ -557,7 +568,7 @@ impl<'a> Reader<'a> {
             };
             let label = if own { "this step" } else { "this loop" };
             let in_file = wait.source == *self.found.source;
-            let error = if in_file && !backward { Diagnostic { fix: Some(reader.need(&wait.source, target)), ..error } } else { error };
+            let error = if in_file && !backward { Diagnostic { fix: reader.need(&wait.source, target), ..error } } else { error };
             self.found.report(if in_file { error.also(reader.id.span, label) } else { error });
         }
     }
@@ -615,28 +626,37 @@ impl Spot {
 fn quotable(text: &str, part: &Range<usize>) -> bool {
     let path = text[part.clone()].trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
     let quoted = format!("{} | sh{}", &text[..part.end], &text[part.end..]);
-    path && prompts::check_shell(&quoted).err().is_none_or(|next| next.span.start > part.end)
+    path && prompts::check_shell(&quoted).is_ok_and(|command| command.unquoted.iter().all(|other| other.span.start != part.start))
 }
 
-/// Checks one template as it is used.
-fn check(text: &str, used: Use) -> Result<Vec<Reading>, (&'static str, TemplateError)> {
-    let parsed = |result: Result<Vec<Reading>, TemplateError>| result.map_err(|error| (codes::TEMPLATE, error));
+/// Checks one template as it is used, and returns what it reads as far as it can be read.
+fn check(text: &str, used: Use) -> (Vec<Reading>, Vec<(&'static str, TemplateError)>) {
+    let parsed = |result: Result<Vec<Reading>, TemplateError>| match result {
+        Ok(readings) => (readings, Vec::new()),
+        Err(error) => (Vec::new(), vec![(codes::TEMPLATE, error)]),
+    };
     match used {
         Use::Text => parsed(prompts::check(text)),
-        Use::Shell => {
-            parsed(prompts::check(text))?;
-            prompts::check_shell(text).map_err(|error| (codes::UNQUOTED, error))
-        }
+        Use::Shell => match prompts::check_shell(text) {
+            Ok(Command { readings, unquoted, comments }) => {
+                let unquoted = unquoted.into_iter().map(|error| (codes::UNQUOTED, error));
+                (readings, unquoted.chain(comments.into_iter().map(|error| (codes::TEMPLATE, error))).collect())
+            }
+            Err(error) => parsed(Err(error)),
+        },
         Use::Condition => parsed(prompts::check_condition(text)),
         Use::Value => {
-            let readings = parsed(prompts::check(text))?;
+            let (readings, mut errors) = parsed(prompts::check(text));
             let whole = text.trim().starts_with("{{") && prompts::check_condition(text).is_ok();
-            let error = || TemplateError {
-                message: "this must be one whole expression".to_owned(),
-                span: 0..text.len(),
-                help: Some("write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned()),
-            };
-            if whole { Ok(readings) } else { Err((codes::NOT_AN_EXPRESSION, error())) }
+            if errors.is_empty() && !whole {
+                let error = TemplateError {
+                    message: "this must be one whole expression".to_owned(),
+                    span: 0..text.len(),
+                    help: Some("write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned()),
+                };
+                errors.push((codes::NOT_AN_EXPRESSION, error));
+            }
+            (readings, errors)
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     source::{Source, Spanned, codes},
-    workflow::{Access, OnItemFailure, Step, Text, Verb, Workflow, Workspace, WorkspaceKind},
+    workflow::{Access, Base, OnItemFailure, Step, Text, Verb, Workflow, Workspace, WorkspaceKind},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -47,11 +47,13 @@ pub(super) struct Resolver<'a, 'c, 'k> {
     /// What is called by whom.
     pub(super) called: HashMap<At, Arc<Plan>>,
     files: BTreeMap<String, Arc<Source>>,
+    /// What of `defaults.workspace` steps have taken up: all of it, and how trees are prepared that are only checked.
+    taken: (bool, bool),
 }
 
 impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
     pub(super) fn new(workflow: &'a Workflow, frames: &'a Frames<'a>, agents: &'c mut Agents<'a>, calls: &'c mut Calls<'k>) -> Resolver<'a, 'c, 'k> {
-        Resolver { workflow, frames, agents, calls, called: HashMap::new(), files: BTreeMap::new() }
+        Resolver { workflow, frames, agents, calls, called: HashMap::new(), files: BTreeMap::new(), taken: (false, false) }
     }
 
     /// Resolves all steps, frame by frame.
@@ -61,7 +63,29 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
             let steps = self.frames.all[frame].steps.iter().enumerate();
             all[frame] = steps.map(|(step, written)| self.step(At { frame, step }, written, &all, findings)).collect();
         }
+        self.unused_default(findings);
         all
+    }
+
+    /// Warns of what `defaults.workspace` says to nobody. What a configuration file says is for other workflows, too.
+    fn unused_default(&self, findings: &mut Findings<'_>) {
+        let Some(default) = &self.workflow.defaults.workspace else { return };
+        let Workspace { base, setup, copy, link, sparse, env, .. } = &default.value;
+        let for_work = [("base", *base == Base::Head), ("sparse", sparse.is_empty())];
+        let for_checks = [("setup", setup.is_empty()), ("copy", copy.is_empty()), ("link", link.is_empty()), ("env", env.is_empty())];
+        let unsaid = match self.taken {
+            (true, _) => return,
+            (false, true) => for_work.to_vec(),
+            (false, false) => for_work.into_iter().chain(for_checks).collect(),
+        };
+        let keys: Vec<String> = unsaid.into_iter().filter(|(_, is_unsaid)| !is_unsaid).map(|(key, _)| format!("`{key}`")).collect();
+        if keys.is_empty() || self.calls.catalog.defaults.workspace.as_ref() == Some(default) {
+            return;
+        }
+        let (kind, whose) = if default.kind == WorkspaceKind::Worktree { ("worktree", "writes") } else { ("shared", "only reads") };
+        let message = format!("no step takes {} of `defaults.workspace` up", keys.join(" and "));
+        let warning = findings.warning(codes::UNUSED_DEFAULT, default.span, message);
+        findings.report(warning.help(format!("`{kind}` is for a step that {whose} and has no `workspace` of its own; say it at the step that is meant")));
     }
 
     fn step(&mut self, at: At, step: &Step, inner: &[Vec<Resolved>], findings: &mut Findings<'_>) -> Resolved {
@@ -74,12 +98,12 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
             }
             Verb::Merge(merge) => {
                 let helper = merge.resolver.as_ref().and_then(|name| self.settler(name, step, findings));
-                Resolved { helper, writes: true, sure: true, ..Resolved::default() }
+                Resolved { helper, workspace: self.checked(step), writes: true, sure: true, ..Resolved::default() }
             }
             Verb::Select(select) => {
                 let helper = select.judge.as_ref().and_then(|judge| self.agents.at_work(&judge.agent, Some(step), findings));
                 let (prompt, file) = select.judge.as_ref().and_then(|judge| self.told(judge.rubric.as_ref()?, findings)).unzip();
-                Resolved { helper, prompt, file: file.flatten(), writes: true, sure: true, ..Resolved::default() }
+                Resolved { helper, prompt, file: file.flatten(), workspace: self.checked(step), writes: true, sure: true, ..Resolved::default() }
             }
             Verb::Approve(_) => Resolved { starts: true, sure: true, ..Resolved::default() },
             Verb::Workflow { workflow, .. } => {
@@ -117,13 +141,24 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
     }
 
     /// Returns a step's workspace: what it says itself, or what `defaults` say for those of the kind that it has anyway.
-    fn workspace(&self, step: &Step, usual: WorkspaceKind) -> Workspace {
+    fn workspace(&mut self, step: &Step, usual: WorkspaceKind) -> Workspace {
         let writes = |kind: WorkspaceKind| kind == WorkspaceKind::Worktree;
         match (step.workspace.as_deref(), self.workflow.defaults.workspace.as_deref()) {
             (Some(own), _) => own.clone(),
-            (None, Some(default)) if writes(default.kind) == writes(usual) => default.clone(),
+            (None, Some(default)) if writes(default.kind) == writes(usual) => {
+                self.taken.0 = true;
+                default.clone()
+            }
             (None, _) => Workspace { kind: usual, ..Workspace::default() },
         }
+    }
+
+    /// Returns how the trees are prepared in which the checks of a joined or chosen work run.
+    fn checked(&mut self, step: &Step) -> Workspace {
+        let default = self.workflow.defaults.workspace.as_deref().filter(|default| default.kind == WorkspaceKind::Worktree);
+        self.taken.1 |= step.workspace.is_none() && default.is_some();
+        let said = step.workspace.as_deref().or(default).cloned().unwrap_or_default();
+        Workspace { setup: said.setup, copy: said.copy, link: said.link, env: said.env, ..Workspace::default() }
     }
 
     /// Finds the agent that settles a merge's conflicts; it must be able to write.

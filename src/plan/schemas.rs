@@ -1,6 +1,7 @@
 //! The workflow's schemas, each made whole, and what is known of their fields.
 use super::findings::{Findings, SCHEMA};
 use crate::{
+    prompts::ENTRY,
     source::{Span, Spanned, codes},
     workflow::{Entries, Workflow},
 };
@@ -169,22 +170,10 @@ pub(super) enum Part<'s> {
     Never(Vec<String>),
 }
 
-/// The part of a path that stands for any entry of a list.
-pub(super) const ENTRY: &str = "[]";
-
 /// Looks one part up, at a place `at` inside of `schema`. Only what the schema describes by `properties` and `items` is
 /// known; combinations, patterns and open objects that say so are not judged.
 pub(super) fn part<'s>(schema: &'s Value, at: &'s Value, name: &str) -> Part<'s> {
-    let mut at = at;
-    let mut hops = 0;
-    while let Some(target) = at.get("$ref").and_then(Value::as_str).and_then(|reference| schema.pointer(reference.trim_start_matches('#'))) {
-        hops += 1;
-        if hops > MAX_HOPS {
-            return Part::Possible;
-        }
-        at = target;
-    }
-    let Some(words) = at.as_object() else { return Part::Possible };
+    let Some(words) = resolved(schema, at).and_then(Value::as_object) else { return Part::Possible };
     let open = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"];
     if open.iter().any(|word| words.contains_key(*word)) || words.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
         return Part::Possible;
@@ -197,6 +186,18 @@ pub(super) fn part<'s>(schema: &'s Value, at: &'s Value, name: &str) -> Part<'s>
         None if scalar(words) => Part::Never(Vec::new()),
         None => Part::Possible,
     }
+}
+
+/// Follows references inside of `schema`; nothing where they lead nowhere soon.
+pub(super) fn resolved<'s>(schema: &'s Value, at: &'s Value) -> Option<&'s Value> {
+    let mut at = at;
+    for _ in 0..=MAX_HOPS {
+        match at.get("$ref").and_then(Value::as_str).and_then(|reference| schema.pointer(reference.trim_start_matches('#'))) {
+            Some(target) => at = target,
+            None => return Some(at),
+        }
+    }
+    None
 }
 
 /// Returns whether a schema admits only values without fields.

@@ -5,9 +5,10 @@
 use super::{
     Plan,
     frames::{At, Frames, ITERATIONS},
-    schemas::{self, ENTRY, Part},
+    schemas::{self, Part},
 };
 use crate::{
+    prompts::ENTRY,
     source::{Span, Spanned},
     workflow::{Parse, Verb, Workflow},
 };
@@ -95,6 +96,8 @@ impl<'a> Shapes<'a> {
     fn part(&self, whole: Shape<'a>, name: &str) -> Result<Shape<'a>, Vec<String>> {
         let listed = |known: &[&str]| Err(known.iter().map(|name| (*name).to_owned()).collect());
         match whole {
+            // What an index finds in text or in a map is not judged.
+            Shape::Step(_) | Shape::Fields(_) | Shape::Plain if name == ENTRY => Ok(Shape::Unknown),
             Shape::Step(at) => {
                 let known = self.of_step(at);
                 match name {
@@ -148,6 +151,9 @@ impl<'a> Shapes<'a> {
 
     /// Looks a part up in what a step gives.
     fn of_output(&self, at: At, name: &str) -> Result<Shape<'a>, Vec<String>> {
+        if name == ENTRY && matches!(self.output(at), Shape::Output(_)) {
+            return Ok(Shape::Unknown);
+        }
         let step = self.frames.step(at);
         match self.output(at) {
             Shape::Output(_) => match &step.verb {

@@ -1,10 +1,12 @@
 //! Runs templates through Tera and leads its errors back to the text their author wrote.
 use super::{
-    MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Scope, TemplateError, filters,
-    outline::{CallKind, Outline, Piece},
+    MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Scope, TemplateError,
+    filters::{self, Callable},
+    outline::{Call, Outline, Piece},
     reader,
     rewrite::{Mode, Rewritten},
 };
+use crate::source::nearest;
 use serde_json::Value;
 use std::{
     io::{self, Write},
@@ -82,16 +84,36 @@ pub(super) fn outline(text: &str) -> Result<Outline, TemplateError> {
     }
     let outline = reader::read(text)?;
     for call in &outline.calls {
-        let (what, known) = match call.kind {
-            CallKind::Filter => ("filter", filters::FILTERS),
-            CallKind::Test => ("test", filters::TESTS),
-            CallKind::Function => ("function", filters::FUNCTIONS),
+        let known = call.kind.known();
+        let Some(callable) = known.iter().find(|callable| callable.name == call.name) else {
+            return Err(TemplateError::unknown(call.kind.word(), &call.name, call.span.clone(), known.iter().map(|callable| callable.name)));
         };
-        if !known.contains(&call.name.as_str()) {
-            return Err(TemplateError::unknown(what, &call.name, call.span.clone(), known.iter().copied()));
-        }
+        check_arguments(call, callable)?;
     }
     Ok(outline)
+}
+
+/// Tera passes over arguments that it does not know, and misses others only when it comes to them.
+fn check_arguments(call: &Call, callable: &Callable) -> Result<(), TemplateError> {
+    for (name, span) in &call.arguments {
+        if !callable.arguments().any(|known| known == name) {
+            let all: Vec<String> = callable.arguments().map(|known| format!("`{known}`")).collect();
+            let help = match nearest(name, callable.arguments()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if all.is_empty() => "it takes none".to_owned(),
+                None => format!("it has {}", all.join(", ")),
+            };
+            return Err(TemplateError::new(format!("`{}` has no argument `{name}`", call.name), span.clone(), Some(help)));
+        }
+    }
+    let missing = callable.needs.iter().find(|needed| !call.arguments.iter().any(|(name, _)| name == *needed));
+    match missing {
+        Some(missing) => {
+            let help = callable.usage().map(|usage| format!("write `{usage}`"));
+            Err(TemplateError::new(format!("`{}` needs the argument `{missing}`", call.name), call.span.clone(), help))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Lets Tera parse the template without running it.

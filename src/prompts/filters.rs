@@ -1,5 +1,6 @@
 //! The filters of our own, and the names of all that a template may call.
 #![expect(clippy::needless_pass_by_value, reason = "Tera gives a filter its arguments by value")]
+use super::outline::CallKind;
 use serde::Deserialize as _;
 use serde_json::Value as Json;
 use std::sync::{
@@ -8,75 +9,126 @@ use std::sync::{
 };
 use tera::{Error, Kwargs, Map, State, Tera, TeraResult, Value};
 
+/// What a template may call, with the arguments that it has.
+#[derive(Debug)]
+pub(super) struct Callable {
+    pub(super) name: &'static str,
+    /// Arguments that must be there.
+    pub(super) needs: &'static [&'static str],
+    /// Arguments that may be left out.
+    pub(super) may: &'static [&'static str],
+}
+
+impl Callable {
+    const fn plain(name: &'static str) -> Callable {
+        Callable { name, needs: &[], may: &[] }
+    }
+
+    const fn with(name: &'static str, needs: &'static [&'static str], may: &'static [&'static str]) -> Callable {
+        Callable { name, needs, may }
+    }
+
+    /// Returns the names of all arguments, those first that must be there.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = &'static str> + Clone {
+        self.needs.iter().chain(self.may).copied()
+    }
+
+    /// Returns how it is called, where it has arguments: with those that must be there, or else with the first.
+    pub(super) fn usage(&self) -> Option<String> {
+        let shown = if self.needs.is_empty() { self.may.get(..1)? } else { self.needs };
+        Some(format!("{}({})", self.name, shown.iter().map(|name| format!("{name}=…")).collect::<Vec<_>>().join(", ")))
+    }
+}
+
 /// Every filter, sorted.
-pub(super) const FILTERS: &[&str] = &[
-    "abs",
-    "capitalize",
-    "default",
-    "escape",
-    "escape_html",
-    "escape_xml",
-    "first",
-    "flatten",
-    "float",
-    "from_json",
-    "get",
-    "group_by",
-    "indent",
-    "int",
-    "join",
-    "json",
-    "keys",
-    "last",
-    "length",
-    "lines",
-    "lower",
-    "newlines_to_br",
-    "nth",
-    "pairs",
-    "pluralize",
-    "raw",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "sh",
-    "sort",
-    "split",
-    "str",
-    "title",
-    "trim",
-    "trim_end",
-    "trim_start",
-    "truncate",
-    "truncate_tokens",
-    "unique",
-    "upper",
-    "values",
-    "wordcount",
+pub(super) const FILTERS: &[Callable] = &[
+    Callable::plain("abs"),
+    Callable::plain("capitalize"),
+    Callable::with("default", &["value"], &["boolean"]),
+    Callable::plain("escape"),
+    Callable::plain("escape_html"),
+    Callable::plain("escape_xml"),
+    Callable::plain("first"),
+    Callable::plain("flatten"),
+    Callable::plain("float"),
+    Callable::plain("from_json"),
+    Callable::with("get", &["key"], &["default"]),
+    Callable::with("group_by", &["attribute"], &[]),
+    Callable::with("indent", &[], &["width", "indentation", "first", "blank"]),
+    Callable::with("int", &[], &["base"]),
+    Callable::with("join", &[], &["sep"]),
+    Callable::with("json", &[], &["pretty"]),
+    Callable::plain("keys"),
+    Callable::plain("last"),
+    Callable::plain("length"),
+    Callable::plain("lines"),
+    Callable::plain("lower"),
+    Callable::plain("newlines_to_br"),
+    Callable::with("nth", &["n"], &[]),
+    Callable::plain("pairs"),
+    Callable::with("pluralize", &[], &["singular", "plural"]),
+    Callable::plain("raw"),
+    Callable::with("replace", &["from", "to"], &[]),
+    Callable::plain("reverse"),
+    Callable::with("round", &[], &["precision", "method"]),
+    Callable::plain("safe"),
+    Callable::plain("sh"),
+    Callable::with("sort", &[], &["attribute"]),
+    Callable::with("split", &["pat"], &[]),
+    Callable::plain("str"),
+    Callable::plain("title"),
+    Callable::with("trim", &[], &["pat"]),
+    Callable::with("trim_end", &[], &["pat"]),
+    Callable::with("trim_start", &[], &["pat"]),
+    Callable::with("truncate", &["length"], &["end"]),
+    Callable::with("truncate_tokens", &["max"], &[]),
+    Callable::plain("unique"),
+    Callable::plain("upper"),
+    Callable::plain("values"),
+    Callable::plain("wordcount"),
 ];
 /// Every test, sorted.
-pub(super) const TESTS: &[&str] = &[
-    "array",
-    "bool",
-    "containing",
-    "defined",
-    "divisible_by",
-    "ending_with",
-    "even",
-    "float",
-    "integer",
-    "iterable",
-    "map",
-    "none",
-    "number",
-    "odd",
-    "starting_with",
-    "string",
-    "undefined",
+pub(super) const TESTS: &[Callable] = &[
+    Callable::plain("array"),
+    Callable::plain("bool"),
+    Callable::with("containing", &["pat"], &[]),
+    Callable::plain("defined"),
+    Callable::with("divisible_by", &["divisor"], &[]),
+    Callable::with("ending_with", &["pat"], &[]),
+    Callable::plain("even"),
+    Callable::plain("float"),
+    Callable::plain("integer"),
+    Callable::plain("iterable"),
+    Callable::plain("map"),
+    Callable::plain("none"),
+    Callable::plain("number"),
+    Callable::plain("odd"),
+    Callable::with("starting_with", &["pat"], &[]),
+    Callable::plain("string"),
+    Callable::plain("undefined"),
 ];
 /// Every function.
-pub(super) const FUNCTIONS: &[&str] = &["range", "throw"];
+pub(super) const FUNCTIONS: &[Callable] = &[Callable::with("range", &["end"], &["start", "step_by"]), Callable::with("throw", &["message"], &[])];
+
+impl CallKind {
+    /// Returns all that there is of this kind.
+    pub(super) fn known(self) -> &'static [Callable] {
+        match self {
+            CallKind::Filter => FILTERS,
+            CallKind::Test => TESTS,
+            CallKind::Function => FUNCTIONS,
+        }
+    }
+
+    /// Returns the word for it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            CallKind::Filter => "filter",
+            CallKind::Test => "test",
+            CallKind::Function => "function",
+        }
+    }
+}
 
 /// Begins the message by which the guard of an access names its number.
 pub(super) const UNDEFINED: &str = "\0undefined ";

@@ -24,6 +24,9 @@ pub use scope::Scope;
 use crate::source::nearest;
 use std::ops::Range;
 
+/// The part of a path that stands for any entry of a list.
+pub const ENTRY: &str = "[]";
+
 /// The longest template that is read, in bytes.
 pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 /// The longest text that a template may give, in bytes.
@@ -32,7 +35,8 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// One variable that a template reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Its dotted path, up to the first part that is computed: `steps`, `plan`, `output`, `tasks`.
+    /// Its dotted path, up to the first part that is computed: `steps`, `plan`, `output`, `tasks`. The index of a list is
+    /// [`ENTRY`], whatever its number.
     pub path: Vec<String>,
     /// Where it stands in the template, in bytes.
     pub span: Range<usize>,
@@ -81,13 +85,30 @@ pub fn check(text: &str) -> Result<Vec<Reading>, TemplateError> {
     Ok(readings(&outline))
 }
 
-/// Checks a template that becomes a shell command: as [`check`], and every `{{ }}` must end in `sh` or `raw`, `sh` outside
-/// of quotes and here-documents, where its own quotes would not hold.
-pub fn check_shell(text: &str) -> Result<Vec<Reading>, TemplateError> {
+/// What is to be said of a template that becomes a shell command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// What it reads, in the order of the text.
+    pub readings: Vec<Reading>,
+    /// Values that get in unquoted: every `{{ }}` must end in `sh` or `raw`, `sh` outside of quotes and here-documents, where
+    /// its own quotes would not hold.
+    pub unquoted: Vec<TemplateError>,
+    /// Comments of the template's language, which would take a part of the command away: shells have comments of their own.
+    pub comments: Vec<TemplateError>,
+}
+
+/// Checks a template that becomes a shell command.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_shell(text: &str) -> Result<Command, TemplateError> {
     let outline = engine::outline(text)?;
     engine::compile(text, &outline)?;
-    shell::check(text, &outline)?;
-    Ok(readings(&outline))
+    let comment = |span: &Range<usize>| {
+        let help = format!("begin a comment of the shell with `#`; {}", lexer::VERBATIM);
+        TemplateError::new("a template's comment takes this part of the command away", span.clone(), Some(help))
+    };
+    Ok(Command { readings: readings(&outline), unquoted: shell::check(text, &outline), comments: outline.comments.iter().map(comment).collect() })
 }
 
 /// Checks a condition, written as `expr` or `{{ expr }}`.
@@ -104,7 +125,11 @@ fn readings(outline: &outline::Outline) -> Vec<Reading> {
         .chains
         .iter()
         .filter(|chain| !chain.bound && !chain.parts.is_empty())
-        .map(|chain| Reading { path: chain.parts.iter().map(|(part, _)| part.clone()).collect(), span: chain.span.clone(), optional: chain.optional })
+        .map(|chain| Reading {
+            path: chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect(),
+            span: chain.span.clone(),
+            optional: chain.optional,
+        })
         .collect();
     readings.sort_by_key(|reading| (reading.span.start, reading.span.end));
     readings

@@ -8,6 +8,10 @@ pub(super) struct Outline {
     pub(super) chains: Vec<Chain>,
     /// Text, outputs and tags in the order of the file.
     pub(super) pieces: Vec<Piece>,
+    /// `{# … #}`.
+    pub(super) comments: Vec<Range<usize>>,
+    /// Every `{#` that begins no comment and stands for itself.
+    pub(super) signs: Vec<usize>,
     /// The expressions that loops run over.
     pub(super) loops: Vec<Range<usize>>,
     /// Filters, tests and functions used.
@@ -20,6 +24,8 @@ pub(super) struct Call {
     pub(super) kind: CallKind,
     pub(super) name: String,
     pub(super) span: Range<usize>,
+    /// The names of its arguments, and where they stand.
+    pub(super) arguments: Vec<(String, Range<usize>)>,
 }
 
 /// What is called.
@@ -35,6 +41,8 @@ pub(super) enum CallKind {
 pub(super) struct Chain {
     /// The leading parts that are names or literal strings; empty where the chain does not begin with a variable.
     pub(super) parts: Vec<(String, Range<usize>)>,
+    /// The parts after those, from the first index on: an index of a list stands as [`super::ENTRY`].
+    pub(super) more: Vec<String>,
     /// Where the whole chain stands.
     pub(super) span: Range<usize>,
     /// Whether the template says what happens when it is undefined (`default`, `is defined`, `?.`).
@@ -78,4 +86,6 @@ pub(super) struct Ending {
     pub(super) closed: bool,
     /// It ends in `sh` on at least one.
     pub(super) quoted: bool,
+    /// A filter after it would be about its last part alone.
+    pub(super) compound: bool,
 }

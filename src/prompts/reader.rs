@@ -4,8 +4,8 @@
 //! self-contained text: no includes, inheritance, components or global assignments. Tera parses the same text after it,
 //! so what slips through here is still refused there.
 use super::{
-    TemplateError,
-    lexer::{Lexer, Outside, Token},
+    ENTRY, TemplateError, filters,
+    lexer::{Lexer, Outside, Token, VERBATIM},
     outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind},
 };
 use std::ops::Range;
@@ -15,12 +15,26 @@ const MAX_DEPTH: usize = 40;
 /// How many variables one template may read.
 const MAX_CHAINS: usize = 10_000;
 
+/// What several operands end in: a filter after them is about the last alone.
+const COMPOUND: Ending = Ending { closed: false, quoted: false, compound: true };
+
 /// What is known of a parsed operand.
 struct Shape {
     start: usize,
     /// The chain that the operand is, where it is nothing else.
     chain: Option<usize>,
     ending: Ending,
+}
+
+/// What stands in `[…]`.
+#[derive(PartialEq, Eq)]
+enum Key {
+    /// One literal string, and where it stands.
+    Name(String, Range<usize>),
+    /// One number.
+    Index,
+    /// Anything else.
+    Computed,
 }
 
 /// A block tag that is still open.
@@ -36,10 +50,20 @@ pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
     let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), blocks: Vec::new(), depth: 0 };
     while let Some(token) = reader.lexer.next_outside()? {
         match token {
-            Outside::Literal(span) => reader.outline.pieces.push(Piece::Literal(span)),
-            Outside::Comment => {}
-            Outside::Output => reader.output()?,
-            Outside::Tag => reader.tag()?,
+            Outside::Literal(span) => {
+                reader.outline.signs.extend(text[span.clone()].match_indices("{#").map(|(at, _)| span.start + at));
+                reader.outline.pieces.push(Piece::Literal(span));
+            }
+            Outside::Raw(span) => reader.outline.pieces.push(Piece::Literal(span)),
+            Outside::Comment(span) => reader.outline.comments.push(span),
+            Outside::Output => {
+                let start = reader.lexer.last_end;
+                reader.output().map_err(|error| foreign(text, start, error))?;
+            }
+            Outside::Tag => {
+                let start = reader.lexer.last_end;
+                reader.tag().map_err(|error| foreign(text, start, error))?;
+            }
         }
     }
     match reader.blocks.last() {
@@ -50,6 +74,18 @@ pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
         )),
         None => Ok(reader.outline),
     }
+}
+
+/// Says how to write what may be no template at all: `{{.ID}}`, `{%s}`. Who writes templates puts a space after the sign.
+fn foreign(text: &str, start: usize, error: TemplateError) -> TemplateError {
+    let inside = text[start + 2..].trim_start_matches('-');
+    let word = inside.trim_start();
+    let at_sign = error.span.start == text.len() - word.len() && !word.starts_with(|c: char| c.is_alphanumeric() || "_}%".contains(c));
+    if inside.starts_with(char::is_whitespace) && (error.help.is_some() || !at_sign) {
+        return error;
+    }
+    let help = error.help.map_or_else(|| VERBATIM.to_owned(), |help| format!("{help}; {VERBATIM}"));
+    TemplateError { help: Some(help), ..error }
 }
 
 struct Reader<'a> {
@@ -214,7 +250,7 @@ impl Reader<'_> {
                 if let Some(chain) = shape.chain.filter(|_| alone && matches!(test.as_str(), "defined" | "undefined")) {
                     self.outline.chains[chain].optional = true;
                 }
-                shape = Shape { start: shape.start, chain: None, ending: Ending::default() };
+                shape = Shape { start: shape.start, chain: None, ending: COMPOUND };
                 continue;
             }
             alone = if self.lexer.eat_word("and")? || self.lexer.eat_word("or")? {
@@ -231,14 +267,14 @@ impl Reader<'_> {
             };
             single = false;
             let right = self.operand()?;
-            shape = Shape { start: shape.start, chain: right.chain, ending: Ending::default() };
+            shape = Shape { start: shape.start, chain: right.chain, ending: COMPOUND };
         }
         shape.chain = shape.chain.filter(|_| single);
         if ternary && self.lexer.eat_word("if")? {
             self.expression(true)?;
             self.lexer.expect_word("else")?;
             let other = self.expression(true)?.ending;
-            let ending = Ending { closed: shape.ending.closed && other.closed, quoted: shape.ending.quoted || other.quoted };
+            let ending = Ending { closed: shape.ending.closed && other.closed, quoted: shape.ending.quoted || other.quoted, compound: true };
             shape = Shape { start: shape.start, chain: None, ending };
         }
         self.depth -= 1;
@@ -253,7 +289,7 @@ impl Reader<'_> {
                 return Err(TemplateError::new("`not` cannot follow `not`", self.lexer.span(), None));
             }
             let shape = self.operand()?;
-            return Ok(Shape { start, chain: shape.chain, ending: Ending::default() });
+            return Ok(Shape { start, chain: shape.chain, ending: COMPOUND });
         }
         let sign = self.lexer.eat("-")?.then_some(self.lexer.last_start);
         let mut shape = self.primary()?;
@@ -264,10 +300,11 @@ impl Reader<'_> {
                     self.outline.chains[chain].optional = true;
                 }
                 let quoted = filter == "sh";
-                shape = Shape { start: shape.start, chain: None, ending: Ending { closed: quoted || filter == "raw", quoted } };
+                shape = Shape { start: shape.start, chain: None, ending: Ending { closed: quoted || filter == "raw", quoted, compound: false } };
             } else if self.lexer.eat("[")? {
                 self.subscript()?;
-                let chain = Chain { parts: Vec::new(), span: shape.start..self.lexer.last_end, optional: false, bound: false, links: Vec::new() };
+                let chain =
+                    Chain { parts: Vec::new(), more: Vec::new(), span: shape.start..self.lexer.last_end, optional: false, bound: false, links: Vec::new() };
                 shape = Shape { start: shape.start, chain: Some(self.push(chain)?), ending: Ending::default() };
             } else {
                 break;
@@ -294,7 +331,7 @@ impl Reader<'_> {
                 let inner = self.expression(true)?;
                 self.lexer.expect(")")?;
                 // `(x) | default(…)` and `(x | sh)` mean what they mean without the parentheses.
-                Ok(Shape { start: span.start, ..inner })
+                Ok(Shape { start: span.start, ending: Ending { compound: false, ..inner.ending }, ..inner })
             }
             Token::Sign("[") => {
                 self.lexer.advance()?;
@@ -316,13 +353,14 @@ impl Reader<'_> {
         }
         self.lexer.advance()?;
         if matches!(self.lexer.token, Token::Sign("(")) {
-            self.outline.calls.push(Call { kind: CallKind::Function, name: word.to_owned(), span: span.clone() });
-            self.arguments()?;
+            let call = self.called(CallKind::Function, word, span);
+            self.arguments(call)?;
             return Ok(Shape { start: span.start, chain: None, ending: Ending::default() });
         }
         let bound = self.bound.iter().any(|name| name == word);
-        let mut chain = Chain { parts: vec![(word.to_owned(), span.clone())], span: span.clone(), optional: false, bound, links: Vec::new() };
-        let mut literal = true;
+        let mut chain = Chain { parts: vec![(word.to_owned(), span.clone())], more: Vec::new(), span: span.clone(), optional: false, bound, links: Vec::new() };
+        // Whether all parts so far are names, and whether they are names and indices.
+        let (mut literal, mut known) = (true, true);
         loop {
             let at = self.lexer.span().start;
             if self.lexer.eat(".")? {
@@ -332,14 +370,26 @@ impl Reader<'_> {
             } else if self.lexer.eat("[")? {
                 chain.links.push(at);
                 let key = self.subscript()?;
-                literal &= key.is_some();
-                chain.parts.extend(key.filter(|_| literal));
+                literal &= matches!(key, Key::Name(..));
+                known &= key != Key::Computed;
+                match key {
+                    Key::Name(key, span) if literal => chain.parts.push((key, span)),
+                    Key::Name(key, _) if known => chain.more.push(key),
+                    Key::Index if known => chain.more.push(ENTRY.to_owned()),
+                    Key::Name(..) | Key::Index | Key::Computed => {}
+                }
                 continue;
             } else if self.lexer.eat("?[")? {
                 chain.optional = true;
                 let key = self.subscript()?;
-                literal &= key.is_some();
-                chain.parts.extend(key.filter(|_| literal));
+                literal &= matches!(key, Key::Name(..));
+                known &= key != Key::Computed;
+                match key {
+                    Key::Name(key, span) if literal => chain.parts.push((key, span)),
+                    Key::Name(key, _) if known => chain.more.push(key),
+                    Key::Index if known => chain.more.push(ENTRY.to_owned()),
+                    Key::Name(..) | Key::Index | Key::Computed => {}
+                }
                 continue;
             } else {
                 break;
@@ -347,23 +397,26 @@ impl Reader<'_> {
             let part = self.name("a name after `.`")?;
             if literal {
                 chain.parts.push(part);
+            } else if known {
+                chain.more.push(part.0);
             }
         }
         chain.span.end = self.lexer.last_end;
         Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default() })
     }
 
-    /// Reads what stands in `[…]`, the bracket already read; gives the key where it is one literal string.
-    fn subscript(&mut self) -> Result<Option<(String, Range<usize>)>, TemplateError> {
-        let mut key = None;
+    /// Reads what stands in `[…]`, the bracket already read.
+    fn subscript(&mut self) -> Result<Key, TemplateError> {
+        let mut key = Key::Computed;
         if !matches!(self.lexer.token, Token::Sign(":")) {
             let first = (self.lexer.token.clone(), self.lexer.span());
             self.expression(true)?;
-            if let (Token::Text(text), span) = first
-                && self.lexer.last_end == span.end
-                && matches!(self.lexer.token, Token::Sign("]"))
-            {
-                key = Some((text, span));
+            if self.lexer.last_end == first.1.end && matches!(self.lexer.token, Token::Sign("]")) {
+                key = match first {
+                    (Token::Text(text), span) => Key::Name(text, span),
+                    (Token::Number, _) => Key::Index,
+                    _ => Key::Computed,
+                };
             }
         }
         for _ in 0..2 {
@@ -436,14 +489,19 @@ impl Reader<'_> {
 
     fn call(&mut self, kind: CallKind) -> Result<String, TemplateError> {
         let (name, span) = self.name(if kind == CallKind::Filter { "the name of a filter" } else { "the name of a test" })?;
-        self.outline.calls.push(Call { kind, name: name.clone(), span });
+        let call = self.called(kind, &name, &span);
         if matches!(self.lexer.token, Token::Sign("(")) {
-            self.arguments()?;
+            self.arguments(call)?;
         }
         Ok(name)
     }
 
-    fn arguments(&mut self) -> Result<(), TemplateError> {
+    fn called(&mut self, kind: CallKind, name: &str, span: &Range<usize>) -> usize {
+        self.outline.calls.push(Call { kind, name: name.to_owned(), span: span.clone(), arguments: Vec::new() });
+        self.outline.calls.len() - 1
+    }
+
+    fn arguments(&mut self, call: usize) -> Result<(), TemplateError> {
         self.lexer.expect("(")?;
         let mut empty = true;
         while !self.lexer.eat(")")? {
@@ -454,13 +512,21 @@ impl Reader<'_> {
                 }
             }
             let span = self.lexer.span();
-            let named = matches!(self.lexer.token, Token::Word(_));
-            if named {
+            let name = if let Token::Word(name) = self.lexer.token { Some(name.to_owned()) } else { None };
+            if name.is_some() {
                 self.lexer.advance()?;
             }
-            if !named || !self.lexer.eat("=")? {
-                return Err(TemplateError::new("arguments have names", span, Some("write `name=value`, as in `default(value=[])`".to_owned())));
-            }
+            let (Some(name), true) = (name, self.lexer.eat("=")?) else {
+                let Call { kind, name, .. } = &self.outline.calls[call];
+                let usage = kind.known().iter().find(|known| known.name == name).map(filters::Callable::usage);
+                let help = match usage {
+                    Some(Some(usage)) => format!("write `{usage}`"),
+                    Some(None) => format!("`{name}` takes none: leave the parentheses out"),
+                    None => "write `name=value`, as in `default(value=[])`".to_owned(),
+                };
+                return Err(TemplateError::new("arguments have names", span, Some(help)));
+            };
+            self.outline.calls[call].arguments.push((name, span));
             self.expression(true)?;
             empty = false;
         }

@@ -98,7 +98,8 @@ fn readings_are_the_free_variables_with_their_places() {
     assert_eq!(paths("{% set t = steps.a.output %}{{ t.x }}"), ["steps.a.output"]);
     assert_eq!(paths("{% for x in xs %}{% set t = 1 %}{% endfor %}{{ t }}"), ["xs", "t"]);
     assert_eq!(paths("{{ x[y.z].w }}"), ["x", "y.z"]);
-    assert_eq!(paths("{{ x[0].w }}"), ["x"]);
+    assert_eq!(paths("{{ x[0].w }}"), ["x.[].w"]);
+    assert_eq!(paths("{{ x[-1].w }}{{ y[1:].w }}"), ["x", "y"]);
     assert_eq!(paths("{{ x?.y?['z'] | default(value=d.e) }}"), ["x.y.z", "d.e"]);
     assert_eq!(paths("{# {{ a }} #}{% raw %}{{ b }}{% endraw %}{{ 'c.d' }}{{ c }}"), ["c"]);
     assert_eq!(paths("{{ range(end=n) }}{{ {'k': a, ...b} }}{{ [c, ...d] }}{{ e if f else g }}"), ["n", "a", "b", "c", "d", "e", "f", "g"]);
@@ -248,7 +249,8 @@ fn a_command_lets_nothing_in_unquoted() {
         "echo \"{% if a %}x{% else %}y{% endif %}\" {{ a | sh }}",
         "{% for f in fs %}cp 'x' {{ f | sh }}\n{% endfor %}",
     ] {
-        check_shell(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        let command = check_shell(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        assert_eq!(command.unquoted, [], "{good}");
     }
     for bad in [
         "echo {{ a }}",
@@ -284,10 +286,29 @@ fn a_command_lets_nothing_in_unquoted() {
         "(true)# {{ a | sh }}",
         "echo $(x)#'\n{{ a | sh }}",
     ] {
-        let error = check_shell(bad).expect_err(bad);
+        let command = check_shell(bad).unwrap_or_else(|error| panic!("{bad}: {error}"));
+        let error = command.unquoted.first().expect(bad);
         assert!(error.help.is_some(), "{bad}");
         assert!(bad.get(error.span.clone()).is_some_and(|text| !text.is_empty()), "{bad}");
     }
+}
+
+/// Shells have `${#name}`, other programs `{{.ID}}` and `{%s}`: code is never taken for a comment, and errors say what to do.
+#[test]
+fn what_only_looks_like_a_template_is_kept_or_explained() {
+    let text = |template: &str| render(template, &scope()).unwrap_or_else(|error| panic!("{template}: {error}"));
+    assert_eq!(text("${#V} {{ inputs.flag }} ${V%#} ${#V[@]}"), "${#V} true ${V%#} ${#V[@]}");
+    assert_eq!(text("${#V}"), "${#V}");
+    assert_eq!(text("{% if true %}${#V}{% endif %}{% raw %}${#a} {# b #}{% endraw %}{# c #}"), "${#V}${#a} {# b #}");
+    assert_eq!(check_shell("n=${#V}; m=${V%#}").expect("a command").comments, []);
+    let comments = check_shell("echo {# a #} b {# c #} {{ x | sh }}").expect("a command").comments;
+    assert_eq!(comments.iter().map(|error| error.span.clone()).collect::<Vec<_>>(), [5..12, 15..22]);
+    assert!(comments.iter().all(|error| error.help.as_ref().is_some_and(|help| help.contains("{% raw %}"))));
+    for foreign in ["docker ps --format '{{.ID}}'", "{{json .}}", "{{ .ID }}", "awk '{%s}'", "printf {%-9s}", "echo {# x", "{{}}"] {
+        let error = check_shell(foreign).expect_err(foreign);
+        assert!(error.help.as_ref().is_some_and(|help| help.contains("{% raw %}")), "{foreign}: {error:?}");
+    }
+    assert_eq!(check("{{ a b }}").expect_err("two words").help, None);
 }
 
 #[test]
@@ -314,16 +335,59 @@ fn filters_do_what_they_say() {
 
 #[test]
 fn every_name_that_is_accepted_exists() {
-    for filter in filters::FILTERS {
-        let template = format!("{{{{ x | {filter} }}}}");
-        check(&template).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    let all = [(filters::FILTERS, "x | "), (filters::TESTS, "x is "), (filters::FUNCTIONS, "")];
+    for (callable, before) in all.into_iter().flat_map(|(all, before)| all.iter().map(move |callable| (callable, before))) {
+        let named = |names: &[&str]| names.iter().map(|name| format!("{name}=1")).collect::<Vec<_>>().join(", ");
+        let whole = named(&callable.arguments().collect::<Vec<_>>());
+        for arguments in [named(callable.needs), whole] {
+            let template = format!("{{{{ {before}{}({arguments}) }}}}", callable.name);
+            check(&template).unwrap_or_else(|error| panic!("{template}: {error}"));
+        }
     }
-    for test in filters::TESTS {
-        check(&format!("{{{{ x is {test} }}}}")).unwrap_or_else(|error| panic!("{test}: {error}"));
+}
+
+/// What Tera would pass over, or find missing only in the run, is known before.
+#[test]
+fn arguments_are_known_by_their_names() {
+    for (template, message, help) in [
+        ("{{ a | join(separator=',') }}", "`join` has no argument `separator`", "it has `sep`"),
+        ("{{ a | round(digits=2) }}", "`round` has no argument `digits`", "it has `precision`, `method`"),
+        ("{{ a | truncate(lenght=2) }}", "`truncate` has no argument `lenght`", "did you mean `length`?"),
+        ("{{ a | upper(x=1) }}", "`upper` has no argument `x`", "it takes none"),
+        ("{{ a | replace(from='x') }}", "`replace` needs the argument `to`", "write `replace(from=…, to=…)`"),
+        ("{{ a | nth }}", "`nth` needs the argument `n`", "write `nth(n=…)`"),
+        ("{{ a is containing(text='x') }}", "`containing` has no argument `text`", "it has `pat`"),
+        ("{{ a is divisible_by }}", "`divisible_by` needs the argument `divisor`", "write `divisible_by(divisor=…)`"),
+        ("{{ range(start=1) }}", "`range` needs the argument `end`", "write `range(end=…)`"),
+        ("{% filter indent(widht=2) %}x{% endfilter %}", "`indent` has no argument `widht`", "did you mean `width`?"),
+        ("{{ a | join(',') }}", "arguments have names", "write `join(sep=…)`"),
+        ("{{ a | split(',') }}", "arguments have names", "write `split(pat=…)`"),
+        ("{{ a | default([]) }}", "arguments have names", "write `default(value=…)`"),
+        ("{{ a | upper(1) }}", "arguments have names", "`upper` takes none: leave the parentheses out"),
+    ] {
+        let error = check(template).unwrap_err();
+        assert_eq!((error.message.as_str(), error.help.as_deref()), (message, Some(help)), "{template}");
     }
-    for function in filters::FUNCTIONS {
-        check(&format!("{{{{ {function}() }}}}")).unwrap_or_else(|error| panic!("{function}: {error}"));
+}
+
+/// What the help says to write is taken, and means all of the expression.
+#[test]
+fn the_help_for_an_unquoted_value_does_not_lead_in_a_circle() {
+    for (template, mended) in [
+        ("echo {{ n + 1 | sh }}", "{{ (n + 1) | sh }}"),
+        ("echo {{ n + 1 }}", "{{ (n + 1) | sh }}"),
+        ("echo {{ a ~ b | raw }}", "{{ (a ~ b) | sh }}"),
+        ("echo {{ a if b else c | sh }}", "{{ (a if b else c) | sh }}"),
+        ("echo {{ not a }}", "{{ (not a) | sh }}"),
+        ("echo {{ (a + b) }}", "{{ (a + b) | sh }}"),
+        ("echo {{ a.b | upper }}", "{{ a.b | upper | sh }}"),
+    ] {
+        let help = check_shell(template).unwrap().unquoted.remove(0).help.unwrap();
+        assert!(help.starts_with(&format!("write `{mended}`")), "{template}: {help}");
+        assert_eq!(check_shell(&format!("echo {mended}")).unwrap().unquoted, [], "{mended}");
     }
+    let scope = Scope::new().with("n", json!(2));
+    assert_eq!(render("{{ (n + 1) | sh }}", &scope).unwrap(), "'3'");
 }
 
 #[test]
@@ -333,7 +397,7 @@ fn what_does_not_parse_is_refused_with_a_place_and_help() {
         ("{{ a | defualt(value=1) }}", "unknown filter `defualt`", Some("did you mean `default`?")),
         ("{{ a is definde }}", "unknown test `definde`", Some("did you mean `defined`?")),
         ("{{ rnage(end=1) }}", "unknown function `rnage`", Some("did you mean `range`?")),
-        ("{{ a | default([]) }}", "arguments have names", Some("write `name=value`, as in `default(value=[])`")),
+        ("{{ a | default([]) }}", "arguments have names", Some("write `default(value=…)`")),
         ("{{ a", "expected `}}`, found the end of the text", Some("close it with `}}`")),
         ("{{ a b }}", "expected an operator or `}}`, found `b`", None),
         ("{{ }}", "expected a value, found the end of the expression", None),
@@ -344,12 +408,12 @@ fn what_does_not_parse_is_refused_with_a_place_and_help() {
         ("{% if a %}{% endfor %}{% endif %}", "this does not belong to the open `{% if %}`", Some("close it first with `{% endif %}`")),
         ("{% fro x in y %}", "unknown tag `fro`", Some("did you mean `for`?")),
         ("{% include 'a' %}", "`include` is not available here", Some("a template is one self-contained text: use `if`, `for`, `set` and filters")),
-        ("{# a", "this comment is never closed", Some("add `#}`")),
-        ("{#}", "this comment is never closed", Some("add `#}`")),
+        ("{# a", "this comment is never closed", Some("add `#}`; what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
+        ("{#}", "this comment is never closed", Some("add `#}`; what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
         ("{% raw %}{{", "`{% raw %}` is never closed", Some("add `{% endraw %}`")),
         ("{{ __tera_context }}", "`__tera_context`: names that begin with two underscores are reserved", None),
         ("{{ a | __known(at=0) }}", "unknown filter `__known`", None),
-        ("{{ <x /> }}", "expected a value, found `<`", None),
+        ("{{ <x /> }}", "expected a value, found `<`", Some("what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
         ("{{ not not a }}", "`not` cannot follow `not`", None),
         ("{{ a. }}", "expected a name after `.`, found the end of the expression", None),
     ];
@@ -438,7 +502,16 @@ fn errors_carry_spans_for_any_cut_of_a_template() {
 #[test]
 fn everything_that_a_template_may_call_is_in_the_reference() {
     let page = include_str!("../../docs/language.md");
-    let called = filters::FILTERS.iter().chain(filters::TESTS).chain(filters::FUNCTIONS);
-    let missing: Vec<_> = called.filter(|name| !page.contains(&format!("`{name}`")) && !page.contains(&format!("`{name}("))).collect();
-    assert_eq!(missing, Vec::<&&str>::new(), "docs/language.md says nothing of these");
+    let called = || filters::FILTERS.iter().chain(filters::TESTS).chain(filters::FUNCTIONS);
+    let is_missing = |name: &&str| !page.contains(&format!("`{name}`")) && !page.contains(&format!("`{name}("));
+    let missing: Vec<_> = called().map(|callable| callable.name).filter(is_missing).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "docs/language.md says nothing of these");
+    let page = include_str!("../../docs/values.md");
+    for callable in called().filter(|callable| callable.usage().is_some()) {
+        let row =
+            page.lines().find(|line| line.starts_with('|') && line.split('|').nth(1).is_some_and(|names| names.contains(&format!("`{}`", callable.name))));
+        let row = row.unwrap_or_else(|| panic!("docs/values.md says nothing of the arguments of `{}`", callable.name));
+        let missing: Vec<_> = callable.arguments().filter(|name| !row.contains(&format!("`{name}`"))).collect();
+        assert_eq!(missing, Vec::<&str>::new(), "docs/values.md: {row}");
+    }
 }

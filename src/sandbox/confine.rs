@@ -36,7 +36,7 @@ pub struct Walls {
 }
 
 /// Folders of programs and libraries; some are links into `/usr` on most systems.
-const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/run/current-system"];
+pub(super) const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/run/current-system"];
 
 /// What programs need of `/etc`. No host names, no keys, no service's configuration.
 const ETC: &[&str] = &[

@@ -4,6 +4,8 @@ use super::{
     capture::Capture,
     find_program,
     group::{Group, Token},
+    left_out,
+    script::{self, Script},
 };
 use crate::{clock::Pulse, secrets};
 use rustix::{
@@ -41,7 +43,7 @@ const READS_MAX: usize = 16;
 pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<Output, SandboxError> {
     let wake = watch.wake;
     if wake.is_some_and(is_closed) {
-        return Ok(Output { stdout: Captured::default(), stderr: Captured::default(), exit: Exit::Cancelled, took: Duration::ZERO });
+        return Ok(Output { stdout: Captured::default(), stderr: Captured::default(), exit: Exit::Cancelled, left_out: None, took: Duration::ZERO });
     }
     let started = inner.clock.elapsed();
     let mut job = Job::start(inner, request, watch.pulse)?;
@@ -50,7 +52,9 @@ pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<
     // Whatever went wrong, nothing is left running.
     let exit = job.end(watched)?;
     let took = inner.clock.elapsed().saturating_sub(started);
-    Ok(Output { stdout: job.stdout.finish(), stderr: job.stderr.finish(), exit, took })
+    let (stdout, stderr) = (job.stdout.finish(), job.stderr.finish());
+    let left_out = left_out::find(request, exit, &stderr.text());
+    Ok(Output { stdout, stderr, exit, left_out, took })
 }
 
 struct Job<'a> {
@@ -78,11 +82,18 @@ enum Ended {
 
 impl<'a> Job<'a> {
     fn start(inner: &'a Inner, request: &'a Request, pulse: Option<&'a Pulse>) -> Result<Job<'a>, SandboxError> {
-        let (program, args) = command_line(inner, request)?;
         if !request.cwd.is_dir() {
             return Err(SandboxError::NoFolder(request.cwd.clone()));
         }
-        let fail = |source| SandboxError::Start { program: program.display().to_string(), cwd: request.cwd.clone(), source };
+        script::check_variables(request)?;
+        let script = if let Program::Shell(text) = &request.program { Some(Script::of(text).map_err(SandboxError::Script)?) } else { None };
+        let (program, args) = command_line(inner, request, script.as_ref())?;
+        let fail = |source| {
+            if script::is_too_much(&source) {
+                return SandboxError::TooMuch;
+            }
+            SandboxError::Start { program: program.display().to_string(), cwd: request.cwd.clone(), source }
+        };
         #[expect(clippy::disallowed_methods, reason = "this module is the one place that starts processes")]
         let mut command = Command::new(&program);
         command.args(&args).current_dir(&request.cwd).env_clear().envs(&request.env).process_group(0);
@@ -91,7 +102,8 @@ impl<'a> Job<'a> {
         command.envs(token.iter().map(|token| (super::group::TOKEN, token.text())));
         let stdin = if request.stdin.is_empty() { Stdio::null() } else { Stdio::piped() };
         let announced = token.as_ref().zip(inner.registry.as_ref()).and_then(|(token, registry)| registry.announce(token));
-        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(fail)?;
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = script::spawn(&mut command, script.as_ref()).map_err(fail)?;
         let pid = Pid::from_child(&child);
         let group = Some(Group::new(pid, token, inner.registry.as_ref(), announced.as_ref()));
         let stdin = child.stdin.take();
@@ -296,9 +308,9 @@ impl Stream {
 }
 
 /// Returns the program and arguments to start, walls included.
-fn command_line(inner: &Inner, request: &Request) -> Result<(PathBuf, Vec<OsString>), SandboxError> {
+fn command_line(inner: &Inner, request: &Request, script: Option<&Script<'_>>) -> Result<(PathBuf, Vec<OsString>), SandboxError> {
     let (program, args) = match &request.program {
-        Program::Shell(text) => (inner.shell.clone(), vec!["-c".into(), text.into()]),
+        Program::Shell(_) => (inner.shell.clone(), script.into_iter().flat_map(|script| ["-c".into(), script.argument()]).collect()),
         Program::Exec { program, args } => (locate(inner, request, program)?, args.clone()),
     };
     match &request.confine {

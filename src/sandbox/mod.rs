@@ -17,6 +17,8 @@ mod confine;
 mod driver;
 mod environment;
 mod group;
+mod left_out;
+mod script;
 
 pub use capture::{Captured, WHOLE_MAX};
 pub use confine::{Confinement, Walls};
@@ -132,6 +134,8 @@ pub struct Output {
     pub stderr: Captured,
     /// How it ended.
     pub exit: Exit,
+    /// The program that it could not start since that is outside of its walls.
+    pub left_out: Option<PathBuf>,
     /// How long it ran, up to the end of the last process of its group.
     pub took: Duration,
 }
@@ -155,6 +159,20 @@ pub enum SandboxError {
         /// The system's reason.
         source: io::Error,
     },
+    /// A variable is longer than any process can be given.
+    #[error("start a process with the variable `{name}`: its value has {bytes} bytes, and the system takes 131071 with the name")]
+    LongVariable {
+        /// Its name.
+        name: String,
+        /// The length of its value.
+        bytes: usize,
+    },
+    /// Arguments and variables are together more than the system takes.
+    #[error("start a process: its arguments and variables are together more than the system takes")]
+    TooMuch,
+    /// A long command could not be handed over.
+    #[error("hand a long command to the shell")]
+    Script(#[source] io::Error),
     /// Confinement was asked for and is not to be had.
     #[error("confine a process: `bwrap` is not installed, or user namespaces are not allowed here")]
     NoConfinement,
@@ -175,6 +193,28 @@ pub enum SandboxError {
     /// A bug in the driver.
     #[error("run a process")]
     Driver(#[from] tasks::Panicked),
+}
+
+impl Output {
+    /// Says how the program can be shown to commands that this one could not start for the walls around it.
+    pub fn hint(&self) -> Option<String> {
+        let program = self.left_out.as_ref()?;
+        let folder = program.parent().filter(|folder| folder.parent().is_some()).unwrap_or(program);
+        let folder = folder.parent().filter(|around| folder.ends_with("bin") && around.parent().is_some()).unwrap_or(folder);
+        Some(format!(
+            "`{}` is there, but not inside the sandbox: `sandbox: {{ read: [{}] }}` in your own config.yaml shows it to commands",
+            program.display(),
+            folder.display()
+        ))
+    }
+}
+
+impl SandboxError {
+    /// Returns what can be done about it, where that is not plain.
+    pub fn hint(&self) -> Option<&'static str> {
+        let long = "put it into the text of the command instead, which may be of any length: `printf '%s' {{ … | sh }} | program`";
+        matches!(self, SandboxError::LongVariable { .. } | SandboxError::TooMuch).then_some(long)
+    }
 }
 
 impl Sandbox {

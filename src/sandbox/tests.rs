@@ -62,6 +62,27 @@ fn programs_are_found_on_the_requests_path_and_errors_name_them() {
     assert_eq!(missing.to_string(), "enter the folder `/no/such`");
 }
 
+/// The system takes 128 KiB in one argument; a command may be longer, with input or without, and nobody else inherits it.
+#[test]
+fn a_command_may_be_longer_than_one_argument() {
+    let sandbox = sandbox();
+    let long = "é".repeat(90_000);
+    let command = format!("set -- a b; read line; printf %s '{long}' | wc -m; echo \"$0 $# $line\"; exit 7");
+    let walls = Confinement::Bubblewrap(Walls { writable: vec![std::env::temp_dir()], ..Walls::default() });
+    let mut confinements = vec![Confinement::None];
+    confinements.extend(sandbox.bubblewrap().map(|_| walls));
+    for confine in confinements {
+        let env = [("PATH".to_owned(), DEFAULT_PATH.to_owned()), ("LC_ALL".to_owned(), "C.UTF-8".to_owned())].into();
+        let request = Request { env, stdin: b"said\n".to_vec(), confine, ..shell(&command) };
+        let output = sandbox.run_blocking(&request).unwrap();
+        let name = sandbox.shell().display();
+        assert_eq!((output.exit, text(&output.stdout)), (Exit::Code(7), format!("90000\n{name} 2 said\n")), "{}", text(&output.stderr));
+    }
+    let variable = Request { env: [("FINDINGS".to_owned(), long)].into(), ..shell("true") };
+    let error = sandbox.run_blocking(&variable).unwrap_err();
+    assert!(error.to_string().contains("`FINDINGS`: its value has 180000 bytes") && error.hint().is_some(), "{error}");
+}
+
 #[test]
 fn input_is_given_whole_and_closed_and_may_be_ignored() {
     let stdin = vec![b'x'; 1 << 20];

@@ -2,7 +2,10 @@
 //!
 //! The keys are Claude Code's; of our own there are `access`, `max_turns` and `skills`, which wins over what the tools
 //! suggest. What this program does not do with such a file is said in a warning, never done in silence.
-use super::{frontmatter::Front, one_line};
+use super::{
+    frontmatter::{Front, flag},
+    one_line,
+};
 use crate::{
     library::{Found, Kind, Library},
     source::{Span, Spanned},
@@ -27,7 +30,7 @@ const RENAMED: [(&str, &str); 8] = [
 /// The short names of models in such files.
 const MODELS: [(&str, &str); 3] = [("sonnet", "anthropic/claude-sonnet-5-5"), ("opus", "anthropic/claude-opus-5-5"), ("haiku", "anthropic/claude-haiku-5-5")];
 /// What bare model ids begin with, and whose they are.
-const FAMILIES: [(&str, &str); 3] = [("claude-", "anthropic"), ("gpt-", "openai"), ("gemini-", "google")];
+const FAMILIES: [(&str, &str); 3] = [("claude-", "anthropic"), ("gpt-", "openai"), ("gemini-", "gemini")];
 /// Keys that mean something elsewhere and nothing here.
 const WITHOUT_EFFECT: [&str; 9] =
     ["permissionMode", "mcpServers", "hooks", "memory", "background", "isolation", "initialPrompt", "autoCompactWindow", "omitClaudeMd"];
@@ -156,7 +159,9 @@ fn placed<T>(value: T) -> Spanned<T> {
 /// Reads the tools: text, a list, or a map of name to whether. `None` where all are meant.
 fn tools(front: &mut Front) -> Option<Vec<String>> {
     let written: Vec<String> = match front.value("tools") {
-        Some(Value::Object(map)) => map.iter().filter(|(_, on)| on.as_bool() == Some(true)).map(|(name, _)| capitalised(name)).collect(),
+        Some(Value::Object(map)) => {
+            map.iter().filter(|(_, on)| on.as_bool().or_else(|| flag(on.as_str()?)) == Some(true)).map(|(name, _)| capitalised(name)).collect()
+        }
         _ => front.list("tools"),
     };
     let all = |tool: &String| tool == "*" || tool.eq_ignore_ascii_case("all");

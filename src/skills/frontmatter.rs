@@ -2,6 +2,7 @@
 //!
 //! Strict YAML first. One file in twenty is not YAML, mostly because a description holds `: ` unquoted; then a scan for
 //! lines that begin with a known key gives the values. A file whose head gives nothing keeps its body.
+use crate::source::read_yaml;
 use serde_json::{Map, Value};
 
 /// The longest head that is read, in bytes.
@@ -27,7 +28,7 @@ impl Front {
             front.warn(format!("its head is longer than {MAX_HEAD_BYTES} bytes and is not read"));
             return front;
         }
-        match serde_saphyr::from_str::<Value>(head) {
+        match read_yaml::<Value>(head) {
             Ok(Value::Object(values)) => front.values = values,
             Ok(Value::Null) => {}
             Ok(_) => front.warn("its head is not a map of keys and values".to_owned()),
@@ -71,11 +72,7 @@ impl Front {
 
     /// Returns a truth value in any of the spellings in use.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
-        match self.text(key)?.to_ascii_lowercase().as_str() {
-            "true" | "yes" | "on" | "1" => Some(true),
-            "false" | "no" | "off" | "0" => Some(false),
-            _ => None,
-        }
+        flag(&self.text(key)?)
     }
 
     /// Returns a list, written as a list, or as text parted by commas or else by spaces.
@@ -85,6 +82,15 @@ impl Front {
             Some(Value::String(text)) => parted(text),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => Vec::new(),
         }
+    }
+}
+
+/// Reads a truth value in any of the spellings in use.
+pub(super) fn flag(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
     }
 }
 

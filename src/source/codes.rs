@@ -75,6 +75,7 @@ codes! {
     EXCLUDES_NOTHING = "W006", "an exclusion that matches nothing";
     OUT_OF_REACH = "W007", "a step with items that the orchestrator does not reach";
     SHARED_FILE = "W008", "items that would keep their outputs as one file";
+    UNUSED_DEFAULT = "W009", "a default for workspaces that no step takes up";
 }
 
 #[cfg(test)]

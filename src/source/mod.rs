@@ -5,11 +5,13 @@ mod locate;
 pub mod pages;
 mod render;
 mod sarif;
+mod yaml;
 
 pub use edit::{Edit, apply};
 pub use render::{render, to_json};
 pub use sarif::to_sarif;
 use std::{fmt, ops::Range, sync::Arc};
+pub use yaml::read_yaml;
 
 /// A file's text and the name it is shown by.
 #[derive(Debug, Clone, PartialEq, Eq)]

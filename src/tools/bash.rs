@@ -114,7 +114,8 @@ fn trouble(error: SandboxError) -> ToolError {
 
 fn answer(command: &str, timeout: Duration, output: Output) -> ToolOutput {
     let (shown, is_cut) = streams(&output);
-    let (note, is_error) = verdict(command, timeout, output.exit);
+    let (mut note, is_error) = verdict(command, timeout, output.exit);
+    note.extend(output.hint().map(|hint| format!("\n[{hint}]")));
     let separator = if shown.is_empty() || shown.ends_with('\n') || note.is_empty() { "" } else { "\n" };
     let text = match format!("{shown}{separator}{note}") {
         nothing if nothing.trim().is_empty() => "(no output)".to_owned(),

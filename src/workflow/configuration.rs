@@ -27,6 +27,15 @@ pub struct Configuration {
     pub prices: Entries<Price>,
     /// What workflows inherit.
     pub defaults: Defaults,
+    /// What is said of the sandbox.
+    pub sandbox: Option<Spanned<SandboxKeys>>,
+}
+
+/// What is said of the sandbox that commands run in.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxKeys {
+    /// Folders and files that commands may read besides.
+    pub read: Vec<Spanned<String>>,
 }
 
 /// What a model costs, in dollars for a million tokens.
@@ -76,7 +85,15 @@ static FILE: Object = Object {
         key("models", Shape::Map { names: Name::Free, of: &Shape::Object(&keys::MODEL), min: 0 }, "Names for models."),
         key("prices", Shape::Map { names: Name::Model, of: &Shape::Object(&PRICE), min: 0 }, "What models cost, by `provider/model`."),
         key("defaults", Shape::Object(&keys::DEFAULTS), "What workflows inherit."),
+        key("sandbox", Shape::Object(&SANDBOX), "What is said of the sandbox that commands run in; yours alone may."),
     ],
+    others: None,
+};
+
+static SANDBOX: Object = Object {
+    name: "sandbox",
+    what: "what is said of the sandbox",
+    keys: &[key("read", Shape::List { of: &Shape::Text, min: 0 }, "Folders and files that commands may read besides: absolute, or from `~/`.")],
     others: None,
 };
 
@@ -157,7 +174,7 @@ impl Configuration {
         if !matches!(root.value, Yaml::Map(_) | Yaml::Null) {
             let message = format!("a configuration file is a map, but the file holds {}", root.value.kind());
             let wrong = Diagnostic::error(codes::WRONG_TYPE, source, root.span, message);
-            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models`, `prices` and `defaults`")]));
+            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models`, `prices`, `defaults` and `sandbox`")]));
         }
         let mut found = if matches!(root.value, Yaml::Null) { Vec::new() } else { check::check(source, &root, &FILE) };
         found.retain(|found| found.severity == Severity::Error);
@@ -171,7 +188,13 @@ impl Configuration {
                 .map(|(name, node)| (name.clone(), price(&Spanned::new(Fields::new(source, node, &PRICE), name.span), &mut found)))
                 .collect(),
             defaults: fields.object("defaults", &keys::DEFAULTS).map(|fields| file::defaults(&fields)).unwrap_or_default(),
+            sandbox: fields.object("sandbox", &SANDBOX).map(|fields| Spanned::new(SandboxKeys { read: fields.value.texts("read") }, fields.span)),
         };
+        let relative = |path: &&Spanned<String>| !path.value.starts_with('/') && !path.value.starts_with("~/");
+        for path in read.sandbox.iter().flat_map(|sandbox| &sandbox.value.read).filter(relative) {
+            let wrong = Diagnostic::error(codes::WRONG_TYPE, source, path.span, "a path that commands may read must be absolute");
+            found.push(wrong.help("begin it with `/` or with `~/`"));
+        }
         for (_, provider) in &read.providers {
             found.extend(provider.base_url.iter().filter_map(|url| address_objection(source, url)));
         }

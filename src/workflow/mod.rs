@@ -11,6 +11,7 @@ mod decode_steps;
 mod duration;
 mod fields;
 mod file;
+mod glob;
 mod keys;
 mod mend;
 mod schema;
@@ -20,8 +21,9 @@ mod verbs;
 mod yaml;
 
 pub use choices::*;
-pub use configuration::{Configuration, Price, Provider, Rates};
+pub use configuration::{Configuration, Price, Provider, Rates, SandboxKeys};
 pub use duration::parse_duration;
+pub use glob::{Misread, misread};
 pub use schema::json_schema;
 pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};
 pub use types::*;

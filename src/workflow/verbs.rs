@@ -26,7 +26,12 @@ pub(super) struct VerbKeys {
 /// Keys of an agent's session.
 const SESSION: &[&str] = &["prompt", "model", "effort", "skills", "hooks"];
 /// Keys of work in a workspace.
-const WORK: &[&str] = &["workspace", "cwd", "scope", "verify", "output", "idle_timeout", "cache"];
+const WORK: &[&str] = &["cwd", "scope", "verify", "output", "idle_timeout", "cache"];
+
+/// The key for where a step works; what joins or chooses work says by it how the trees that it checks are prepared.
+const PLACE: &[&str] = &["workspace"];
+/// What of it belongs to a tree that is only checked.
+const CHECKED: [&str; 4] = ["setup", "copy", "link", "env"];
 
 /// Every verb. What joins or chooses work says the same of the joined tree by keys of its own, and what opens a frame says
 /// it of the steps inside.
@@ -34,15 +39,15 @@ pub(super) static VERBS: [VerbKeys; 7] = [
     VerbKeys { key: "agent", what: "an agent", beside: Some(("prompt", "tells its agent nothing")), silent: &[&["with", "steps"]] },
     VerbKeys { key: "run", what: "a command", beside: None, silent: &[SESSION, &["with", "steps"]] },
     VerbKeys { key: "merge", what: "a merge", beside: None, silent: &[SESSION, WORK, &["for_each", "matrix", "with", "steps"]] },
-    VerbKeys { key: "workflow", what: "a call of a workflow", beside: None, silent: &[SESSION, WORK, &["env", "steps"]] },
+    VerbKeys { key: "workflow", what: "a call of a workflow", beside: None, silent: &[SESSION, PLACE, WORK, &["env", "steps"]] },
     VerbKeys { key: "select", what: "a choice", beside: None, silent: &[SESSION, WORK, &["for_each", "matrix", "with", "steps"]] },
     VerbKeys {
         key: "approve",
         what: "a question to a person",
         beside: None,
-        silent: &[SESSION, WORK, &["env", "budget", "timeout", "retry", "with", "steps"]],
+        silent: &[SESSION, PLACE, WORK, &["env", "budget", "timeout", "retry", "with", "steps"]],
     },
-    VerbKeys { key: "loop", what: "a loop", beside: Some(("steps", "repeats nothing")), silent: &[SESSION, WORK, &["env", "with"]] },
+    VerbKeys { key: "loop", what: "a loop", beside: Some(("steps", "repeats nothing")), silent: &[SESSION, PLACE, WORK, &["env", "with"]] },
 ];
 
 impl VerbKeys {
@@ -72,7 +77,28 @@ pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found
         let message = format!("`{}` says nothing for a step that is {}", entry.key.value, keys.what);
         found.push(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
     }
+    if matches!(keys.key, "merge" | "select") {
+        only_checked_tree(fields, keys, found);
+    }
     decode(keys.key, fields, body)
+}
+
+/// Reports what `workspace` says of more than how a tree is prepared that is only checked.
+fn only_checked_tree(fields: &Fields<'_>, keys: &VerbKeys, found: &mut Vec<Diagnostic>) {
+    let Some(workspace) = fields.entry("workspace") else { return };
+    let wrong = |span, what: &str| {
+        let message = format!("{what} says nothing for a step that is {}: its checks have trees of their own", keys.what);
+        Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, span, message).help(format!("of `workspace` it has {}", check::quoted(CHECKED.into_iter())))
+    };
+    match &workspace.value.value {
+        Yaml::Map(entries) => {
+            let others = entries.iter().filter(|entry| keys::WORKSPACE.key(&entry.key).is_some() && !CHECKED.contains(&entry.key.value.as_str()));
+            found.extend(others.map(|entry| wrong(entry.key.span, &format!("`workspace.{}`", entry.key.value))));
+        }
+        Yaml::Text(word) => found.push(wrong(workspace.value.span, &format!("`workspace: {word}`"))),
+        // Told as a wrong type.
+        Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::List(_) => {}
+    }
 }
 
 /// Finds the one verb that a step has.

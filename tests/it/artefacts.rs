@@ -86,6 +86,51 @@ conversations:
     assert!(tool == "Read" && !is_error && text.contains("xxxx"), "{text}");
 }
 
+/// Each round, each call and each ending has a file of its own, and nothing is written over.
+#[test]
+fn what_stands_inside_of_something_keeps_a_file_of_its_own() {
+    let inner = "version: 1\nname: inner\nsteps: { note: { run: echo inner, output: { file: note.md } } }\n";
+    let workflow = r#"
+version: 1
+name: inside
+inputs: { taken: { type: string, default: taken.md } }
+steps:
+  lp:
+    loop: { until: "{{ loop.iteration == 2 }}", max: 3 }
+    steps:
+      note: { run: "echo {{ loop.iteration | sh }}", output: { file: round.md } }
+      log: { run: "echo log {{ loop.iteration | sh }}", output: { file: "log-{{ run.workflow }}.md" } }
+  call: { workflow: inner }
+  taken: { run: echo taken, output: { file: "{{ inputs.taken }}" } }
+  bad: { needs: [lp, call, taken], run: exit 1 }
+on_failure:
+  why: { run: echo why, output: { file: failure.md } }
+  taken: { run: echo again, output: { file: taken.md } }
+"#;
+    let workflow = workflow.replace("{{ run.workflow }}", "{{ run.id }}");
+    let bench = Bench::new().workflow("inner", inner).workflow("inside", &workflow);
+    let (said, records) = bench.run("inside", "conversations: []", &[]);
+    said.code(1);
+    let run = bench.newest().0;
+    let folder = bench.repo().join(".spinney/state/runs").join(&run).join("artifacts");
+    let mut kept: Vec<(String, String)> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| (entry.as_ref().unwrap().file_name().to_string_lossy().replace(&run, "RUN"), fs::read_to_string(entry.unwrap().path()).unwrap()))
+        .collect();
+    kept.sort();
+    let expected = [
+        ("failure.md", "why"),
+        ("log-RUN.lp.2.md", "log 2"),
+        ("log-RUN.md", "log 1"),
+        ("note.call.md", "inner"),
+        ("round.lp.1.md", "1"),
+        ("round.lp.2.md", "2"),
+        ("taken.md", "taken"),
+        ("taken.on_failure.md", "again"),
+    ];
+    assert_eq!(kept, expected.map(|(name, text)| (name.to_owned(), text.to_owned())), "{records:?}");
+}
+
 #[test]
 fn a_name_that_another_item_has_is_found_before_anybody_is_asked_and_not_tried_again() {
     let workflow = r#"

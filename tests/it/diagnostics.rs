@@ -95,6 +95,77 @@ fn what_a_machine_can_mend_is_mended_in_the_file() {
     }
 }
 
+const LISTS: &str = r#"version: 1
+name: lists
+inputs: { level: { type: string, default: patch } }
+steps:
+  first: { run: ls }
+  second: { run: ls }
+  third:
+    needs:
+    - first
+    run: "echo {{ steps.first.stdout | sh }} {{ steps.second.stdout | sh }}"
+  fourth:
+    needs:
+    -   step: first
+        on: done
+    run: "echo {{ steps.second.stdout | sh }}"
+  bump: { run: "cargo {{ inputs.level }} {{ inputs.level }} {{ inputs.levl | sh }}" }
+"#;
+
+/// A list may be indented like its key. And what is wrong with a command is told in one go.
+#[test]
+fn lists_are_mended_as_they_are_written_and_one_finding_hides_no_other() {
+    let bench = Bench::new().workflow("lists", LISTS);
+    let told = json_of(&bench, &["validate", "lists", "--format", "json"]);
+    let codes: Vec<&str> = told[0]["diagnostics"].as_array().unwrap().iter().map(|found| found["code"].as_str().unwrap()).collect();
+    assert_eq!(codes.iter().filter(|code| **code == "E057").count(), 2, "{told:#}");
+    assert_eq!(codes.len(), 5, "two reads without a wait, two values without quotes, one name: {told:#}");
+    let said = bench.spinney(&["validate", "lists", "--fix"]).code(0).out;
+    assert!(said.starts_with("lists: ok, 5 steps, 5 changes made\n"), "{said}");
+    let mended = LISTS
+        .replace("    - first\n", "    - second\n    - first\n")
+        .replace("    -   step", "    - second\n    -   step")
+        .replace("inputs.level }}", "inputs.level | sh }}")
+        .replace("levl", "level");
+    assert_eq!(fs::read_to_string(bench.repo().join(".spinney/workflows/lists.yaml")).unwrap(), mended);
+}
+
+#[test]
+fn a_template_that_is_not_quoted_is_called_by_its_name() {
+    for line in ["prompt: {{ inputs.s }}", "prompt: {{ inputs.s }} and more", "prompt: Do it., skills: [{{ inputs.s }}]"] {
+        let bench = Bench::new().workflow("bare", &format!("version: 1\nname: bare\nsteps:\n  a:\n    agent: x\n    {}\n", line.replace("., ", ".\n    ")));
+        let said = bench.spinney(&["validate", "bare"]).code(2).out;
+        assert!(said.contains("E001") && said.contains("quote a value that begins so"), "{said}");
+    }
+}
+
+/// Opening a pipe waits for its other end, and a device need not have one.
+#[test]
+fn only_plain_files_are_read() {
+    let bench = Bench::new().workflow("one", "version: 1\nname: one\nsteps: { a: { run: ls } }\n");
+    let pipe = bench.repo().join("pipe.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.display().to_string();
+    for arguments in [
+        ["validate", pipe.as_str()].as_slice(),
+        &["run", "one", "--script", "/dev/zero"],
+        &["run", "one", "--script", &pipe],
+        &["run", "one", "--replay", &pipe],
+        &["plan", "one", "--stub", &pipe],
+    ] {
+        let said = bench.spinney(arguments).code(2);
+        assert!(said.err.contains("it is not a plain file"), "{arguments:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn outputs_name_the_steps_that_they_read() {
+    let bench = Bench::new().workflow("all", "version: 1\nname: all\nsteps: { a: { run: ls } }\noutputs: { o: \"{{ steps }}\" }\n");
+    let said = bench.spinney(&["validate", "all"]).code(2).out;
+    assert!(said.contains("E055") && said.contains("`steps` as a whole cannot be read"), "{said}");
+}
+
 #[test]
 fn after_mending_no_finding_of_a_broken_file_can_be_mended_any_more() {
     let files = broken();
@@ -153,4 +224,52 @@ fn several_files_become_one_log_for_code_hosts() {
     assert_eq!(race["relatedLocations"].as_array().unwrap().len(), 1);
     let fixed = run["results"].as_array().unwrap().iter().find(|result| result["ruleId"] == "E010").unwrap();
     assert_eq!(fixed["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"]["text"], "needs");
+}
+
+/// What the schema of a value says is held against what the place wants, before the run.
+#[test]
+fn what_must_be_a_list_or_a_number_is_known_by_its_schema() {
+    let yaml = |steps: &str| {
+        format!(
+            "version: 1\nname: w\ninputs: {{ n: {{ type: integer, default: 2 }}, many: {{ type: array, default: [] }}, text: {{ type: string, default: x }} }}\nagents: {{ a: {{ system: A. }} }}\nschemas: {{ s: {{ type: object, properties: {{ tasks: {{ $ref: \"#/schemas/list\" }}, n: {{ type: integer }}, flag: {{ type: boolean }} }} }}, list: {{ type: array, items: {{ type: object, properties: {{ id: {{ type: string }} }} }} }} }}\nsteps:\n  p: {{ agent: a, prompt: x, output: {{ schema: s }} }}\n  t: {{ agent: a, prompt: x }}\n  k: {{ needs: [p], for_each: {{ items: [x] }}, agent: a, prompt: x, output: {{ schema: s }} }}\n{steps}"
+        )
+    };
+    let found = |steps: &str| {
+        let bench = Bench::new().workflow("w", &yaml(steps));
+        findings(&json_of(&bench, &["validate", "w", "--format", "json"])[0])
+    };
+    let each = |fan: &str| format!("  x: {{ needs: [p, t, k], {fan}, run: \"true\" }}\n");
+    for (fan, message) in [
+        ("for_each: { items: \"{{ steps.p.output }}\" }", "`for_each.items` must give a list, but this gives a map"),
+        ("for_each: { items: \"{{ steps.p.output.n }}\" }", "`for_each.items` must give a list, but this gives a number"),
+        ("for_each: { items: \"{{ steps.t.output }}\" }", "`for_each.items` must give a list, but this gives text or a number"),
+        ("for_each: { items: \"{{ inputs.text }}\" }", "`for_each.items` must give a list, but this gives text"),
+        ("matrix: { axis: \"{{ inputs.n }}\" }", "`matrix.axis` must give a list, but this gives a number"),
+        ("matrix: { axis: [1, 2], max_parallel: \"{{ steps.p.output.flag }}\" }", "`max_parallel` must give a whole number, but this gives true or false"),
+        ("for_each: { items: [1, 2], max_parallel: \"{{ inputs.many }}\" }", "`max_parallel` must give a whole number, but this gives a list"),
+    ] {
+        let all = found(&each(fan));
+        assert_eq!(all.iter().map(|(code, said, _)| (code.as_str(), said.as_str())).collect::<Vec<_>>(), [("E013", message)], "{fan}");
+    }
+    for fan in [
+        "for_each: { items: \"{{ steps.p.output.tasks }}\", max_parallel: \"{{ inputs.n }}\" }",
+        "for_each: { items: \"{{ steps.k.results }}\" }",
+        "for_each: { items: \"{{ inputs.text | split(pat=',') }}\" }",
+        "matrix: { axis: \"{{ inputs.many }}\" }",
+    ] {
+        assert_eq!(found(&each(fan)), [], "{fan}");
+    }
+    let read = |text: &str| found(&format!("  x: {{ needs: [p, t, k], run: \"echo {{{{ {text} | sh }}}}\" }}\n"));
+    for (text, message) in [
+        ("steps.k.results[0].ouput", "an entry of the results of step `k` has no `ouput`"),
+        ("steps.k.results[1].output.falg", "no field `falg`"),
+        ("steps.p.output.tasks[0].ide", "no field `ide`"),
+        ("steps.p.output['tasks'][0]['ide']", "no field `ide`"),
+    ] {
+        let all = read(text);
+        assert!(all.len() == 1 && all[0].1.contains(message), "{text}: {all:?}");
+    }
+    for text in ["steps.k.results[0].output.flag", "steps.p.output.tasks[0].id", "steps.p.output.tasks[inputs.n].ide", "steps.t.output[0]"] {
+        assert_eq!(read(text), [], "{text}");
+    }
 }

@@ -9,7 +9,7 @@ use spinney::{
     engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
     event::{Event, NodeId, Record},
     journal::{Answered, Question},
-    llm::{ModelCall, ModelError, Script, Silent, script::reply_to},
+    llm::{Endpoints, ModelCall, ModelError, Script, Silent, script::reply_to},
     message::{Reply, View},
 };
 use std::sync::{Arc, Mutex};
@@ -81,7 +81,7 @@ pub(crate) struct Drive<'a> {
 impl Bench {
     /// Prepares to drive runs with a scripted model.
     pub(crate) fn drive_script(&self, script: &str) -> Drive<'_> {
-        let models = Models::scripted(Arc::new(Script::parse("script", script).unwrap()), script.to_owned());
+        let models = Models::scripted(Arc::new(Script::parse("script", script).unwrap()), script.to_owned(), &Endpoints::from_env(&|_| None));
         Drive { bench: self, models, clock: Clock::system(), sent: Arc::default(), inputs: Map::new(), asker: Arc::new(NobodyIsThere) }
     }
 
@@ -103,7 +103,7 @@ impl Bench {
         }));
         Drive {
             bench: self,
-            models: Models::scripted(Arc::new(script), "conversations: []".to_owned()),
+            models: Models::scripted(Arc::new(script), "conversations: []".to_owned(), &Endpoints::from_env(&|_| None)),
             clock: Clock::system(),
             sent,
             inputs: Map::new(),
@@ -169,7 +169,7 @@ impl Drive<'_> {
             asker: self.asker.clone(),
             sink: Arc::new(Silent),
             clock: self.clock.clone(),
-            unconfined: false,
+            unconfined: true,
             accept_changes: false,
             no_cache: false,
             recording: None,

@@ -216,6 +216,24 @@ fn review_confirms_sorts_and_places_findings_and_stands_in_the_way() {
     assert!(bench.git(&["branch", "--list", "spinney/*"]).is_empty(), "a review changes nothing");
 }
 
+/// A command holds the findings of a whole review, which are longer than the system takes in one argument.
+#[test]
+fn review_writes_a_long_report_whole() {
+    let finding =
+        |line: usize| json!({"file": "src/math.rs", "line": line % 3 + 1, "severity": "high", "claim": "é".repeat(600), "evidence": "ß".repeat(1500)});
+    let report = json!({"verdict": "approve", "summary": "ä".repeat(2000), "findings": (0..30).map(finding).collect::<Vec<_>>()});
+    let script = include_str!("examples/review.yaml");
+    let (before, _) = script.split_once("  - agent: editor").unwrap();
+    let script = format!("{before}  - agent: editor\n    turns:\n      - say: |\n          {report}\n");
+    let (bench, said) = Example { workflow: "review", script, inputs: Vec::new(), bench: change }.run();
+    said.code(0);
+    let run = bench.newest();
+    let kept = |name: &str| fs::read_to_string(RunDir::open(&RunDir::state(&bench.repo()), &run).unwrap().path().join("artifacts").join(name)).unwrap();
+    let json: Value = serde_json::from_str(&kept("review.json")).unwrap();
+    assert_eq!(json["findings"].as_array().unwrap().len(), 30);
+    assert_eq!(kept("review.md").matches(&"ß".repeat(1500)).count(), 30);
+}
+
 #[test]
 fn review_only_reports_where_it_is_told_to() {
     let (bench, said) = review("request_changes").input("gate", false).run();

@@ -11,8 +11,12 @@ use spinney::{
 };
 
 fn run(yaml: &str) -> (u8, String, Vec<Record>) {
+    run_with(&[], yaml)
+}
+
+fn run_with(more: &[&str], yaml: &str) -> (u8, String, Vec<Record>) {
     let bench = Bench::new().workflow("w", &format!("version: 1\nname: w\n{yaml}"));
-    let (said, records) = bench.run("w", "conversations:\n  - turns:\n      - say: done\n", &[]);
+    let (said, records) = bench.run("w", "conversations:\n  - turns:\n      - say: done\n", more);
     (said.code, said.out + &said.err, records)
 }
 
@@ -103,6 +107,35 @@ fn an_item_waits_for_the_items_it_needs_and_starts_from_their_work() {
     assert_eq!((seen("a"), seen("b"), seen("c")), (String::new(), "a.made".to_owned(), "a.made b.made".to_owned()));
 }
 
+/// As between steps: whoever needs an item that changed nothing starts from what that one started from, however many of
+/// them are in between.
+#[test]
+fn an_item_that_changed_nothing_passes_on_what_it_started_from() {
+    let items = "items: [{ id: a, needs: [] }, { id: b, needs: [a] }, { id: c, needs: [b] }, { id: d, needs: [c, b] }], as: it, key: \"{{ it.id }}\", needs: \"{{ it.needs }}\"";
+    let script = |id: &str| format!("ls *.made 2>/dev/null | tr '\\\\n' ' '; case {{{{ {id} | sh }}}} in a|d) touch {{{{ {id} | sh }}}}.made;; esac");
+    let run = format!("run: \"{}\"\n    scope: [\"*.made\"]\n", script("it.id"));
+    let merge = "  join: { needs: [each], merge: { from: [each] } }\n  after: { needs: [join], run: ls }\n";
+    let inner = format!(
+        "version: 1\nname: one\ninputs: {{ id: {{ type: string, required: true }} }}\nsteps: {{ make: {{ run: \"{}\", scope: [\"*.made\"] }} }}\noutputs: {{ stdout: \"{{{{ steps.make.stdout }}}}\" }}\n",
+        script("inputs.id")
+    );
+    for (work, key) in
+        [(run.clone(), "d"), (format!("matrix: {{ on: [x] }}\n    {run}"), "d,x"), ("workflow: one\n    with: { id: \"{{ it.id }}\" }\n".to_owned(), "d")]
+    {
+        let bench = Bench::new().workflow("one", &inner);
+        let yaml = format!("version: 1\nname: w\nsteps:\n  each:\n    for_each: {{ {items} }}\n    {work}{merge}");
+        let bench = bench.workflow("w", &yaml);
+        let (said, records) = bench.run("w", "conversations: []\n", &[]);
+        let said = said.code(0);
+        let seen = outcome(&records, &format!("each/{key}"))["succeeded"]["output"]["stdout"].clone();
+        assert_eq!(seen.as_str().unwrap_or_default().trim(), "a.made", "{key}: {seen}");
+        let joined = outcome(&records, "join")["succeeded"]["output"].clone();
+        assert_eq!(joined["ejected"], json!([]), "{joined}");
+        let kept = outcome(&records, "after")["succeeded"]["output"]["stdout"].clone();
+        assert!(kept.as_str().unwrap().contains("a.made") && kept.as_str().unwrap().contains("d.made"), "{}", said.out);
+    }
+}
+
 #[test]
 fn an_item_whose_need_failed_is_skipped_with_its_cause() {
     let yaml = "steps:
@@ -135,10 +168,13 @@ fn a_cycle_an_unknown_need_or_a_key_twice_fails_before_the_first_item() {
 #[test]
 fn never_more_items_run_at_once_than_max_parallel_says() {
     for most in [1, 2, 3] {
-        // They meet in a folder: each waits until as many as may run at once are there.
-        let (code, out, records) = run(&format!(
-            "steps:\n  each: {{ for_each: {{ items: [a, b, c, d, e, f], as: it, max_parallel: {most} }}, run: \"mkdir -p $HOME/meet && touch $HOME/meet/{{{{ it | sh }}}} && until test $(ls $HOME/meet | wc -l) -ge {most}; do sleep 0.01; done\", timeout: 20s }}\n"
-        ));
+        // They meet in a folder of the home: each waits until as many as may run at once are there.
+        let (code, out, records) = run_with(
+            &["--unconfined"],
+            &format!(
+                "steps:\n  each: {{ for_each: {{ items: [a, b, c, d, e, f], as: it, max_parallel: {most} }}, run: \"mkdir -p $HOME/meet && touch $HOME/meet/{{{{ it | sh }}}} && until test $(ls $HOME/meet | wc -l) -ge {most}; do sleep 0.01; done\", timeout: 20s }}\n"
+            ),
+        );
         assert_eq!(code, 0, "{out}");
         assert_eq!(most_at_once(&records, "each"), most, "as many as may, and never more");
     }

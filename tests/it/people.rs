@@ -86,13 +86,13 @@ steps:
   after: { needs: [gate], run: "echo on > $HOME/go" }
 "#;
 
-/// The run holds itself up until what follows the approval frees it: only a process that takes an answer up while it lives
+/// The run holds itself up, by a pipe in the home, until what follows the approval frees it: only a process that takes an answer up while it lives
 /// can come to its end.
 #[test]
 fn a_process_that_lives_takes_an_answer_up() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--unconfined", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run = bench.newest();
     assert!(bench.spinney(&["runs"]).code(0).out.contains("asks 1"));
@@ -133,7 +133,7 @@ fn a_word_is_heard_at_the_next_turn_and_never_between_a_call_and_its_result() {
     let bench = Bench::new().workflow("told", TOLD);
     mkfifo(&bench.path("home/go"));
     let script = bench.script(&HEARS.replace("HOME", &bench.path("home").display().to_string()));
-    let mut live = bench.program(&["run", "told", "--json", "--script", &script]);
+    let mut live = bench.program(&["run", "told", "--unconfined", "--json", "--script", &script]);
     until(&mut live, "tool_started");
     let run = bench.newest();
     let said = bench.spinney(&["tell", &run.0, "work", "be brief", "--by", "ann"]).code(0);
@@ -178,11 +178,29 @@ conversations:
 #[test]
 fn calls_of_one_reply_are_answered_one_by_one_and_the_model_is_told_why_not() {
     let bench = Bench::new().workflow("asks", &ASKS.replace("HOOKS", ""));
-    bench.run("asks", ASKED, &[]).0.code(3);
+    let asked = bench.run("asks", ASKED, &[]).0.code(3).out;
     let run = bench.newest();
+    // Which of the two is meant has to be said, and every place that tells of them has the words for it.
+    for words in [&["reject", &run.0] as &[&str], &["approve", &run.0, "work"]] {
+        let said = bench.spinney(words).code(2).err;
+        assert!(said.contains("work asks 2 things") && said.contains("work#1 (") && said.contains("work#2 ("), "{said}");
+    }
+    let shown = bench.spinney(&["show", &run.0]).code(0).out;
+    for name in ["work#1", "work#2"] {
+        assert!(asked.contains(&format!("  {name}: ")) && asked.contains(&format!("spinney approve {run} {name} ")), "{asked}");
+        assert!(shown.contains(&format!("{name} asks\n")) && shown.contains(&format!("spinney approve {run} {name} ")), "{shown}");
+    }
+    bench.spinney(&["approve", &run.0, "work#3"]).code(2);
     // The first answer alone is not enough.
-    bench.spinney(&["reject", &run.0, "work", "--note", "use the other", "--by", "ann"]).code(3);
-    bench.spinney(&["approve", &run.0, "--note", "but only once", "--by", "bob"]).code(0);
+    let said = bench.spinney(&["reject", &run.0, "work#1", "--note", "use the other", "--by", "ann", "--no-resume"]).code(0).err;
+    assert!(said.contains("no to work#1: Bash {\"command\":\"echo x > one.txt\"}"), "{said}");
+    let shown = bench.spinney(&["show", &run.0]).code(0).out;
+    assert!(shown.contains("work answered by ann, no to: Bash {\"command\":\"echo x > one.txt\"}"), "{shown}");
+    let said = bench.spinney(&["approve", &run.0, "work#1", "--by", "bob"]).code(1).err;
+    assert!(said.contains("ann has answered it already"), "{said}");
+    // What a letter answers waits for nobody any more.
+    let said = bench.spinney(&["approve", &run.0, "--note", "but only once", "--by", "bob"]).code(0).err;
+    assert!(said.contains("yes to work#2: Bash {\"command\":\"echo x > two.txt\"}"), "{said}");
     let records = bench.records(&run);
     invariants::check(&records, &bench.repo());
     let all = results(&records, "work");
@@ -384,7 +402,7 @@ fn an_orchestrator_is_woken_again_only_when_something_has_changed() {
 fn a_run_that_was_killed_beside_a_question_is_interrupted_and_tells_both() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--unconfined", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     held.kill().unwrap();
     held.wait().unwrap();
@@ -449,7 +467,7 @@ fn a_run_that_may_not_spend_more_ends_as_at_its_limit() {
 fn a_run_is_watched_from_another_terminal_until_its_end() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--unconfined", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run = bench.newest();
     let mut watching = bench.program(&["watch", &run.0, "--json"]);
@@ -474,7 +492,7 @@ fn a_run_is_watched_from_another_terminal_until_its_end() {
 fn who_stops_watching_stops_nothing_else() {
     let bench = Bench::new().workflow("held", HELD);
     mkfifo(&bench.path("home/go"));
-    let mut held = bench.program(&["run", "held", "--json", "--script", &bench.script(NOTHING)]);
+    let mut held = bench.program(&["run", "held", "--unconfined", "--json", "--script", &bench.script(NOTHING)]);
     until(&mut held, "question_asked");
     let run: RunId = bench.newest();
     let mut watching = bench.program(&["watch", &run.0]);

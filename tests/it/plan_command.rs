@@ -2,6 +2,7 @@
 use crate::fixture::{Bench, Said};
 use serde_json::Value;
 use spinney::journal::RunDir;
+use std::collections::BTreeMap;
 
 /// Replaces what differs from place to place.
 fn stable(bench: &Bench, text: &str) -> String {
@@ -312,6 +313,7 @@ fn nothing_that_a_stub_says_is_passed_over() {
         ("gate: { status: timeout }", "a person says yes or no"),
         ("files: { output: text }", "a list of lines"),
         ("gate: { output: { aproved: true } }", "it has `approved`, `by`, `note`"),
+        ("gate: { output: { approved: never } }", "write `approved: true` or `approved: false`"),
         ("each: { output: { done: true } }", "is text"),
         ("files: { items: [{ key: a }] }", "has no items"),
         ("look: { items: [{ key: 'tests,3' }] }", "did you mean `tests,1`?"),
@@ -319,6 +321,41 @@ fn nothing_that_a_stub_says_is_passed_over() {
     ] {
         let said = wrong(&format!("steps: {{ {stub} }}\n"));
         assert!(said.contains(why), "{stub}: {said}");
+    }
+}
+
+/// As in a real run: a no is a failure with an output that can be read, and nobody is chosen who is no candidate.
+#[test]
+fn answers_and_choices_mean_what_they_mean_in_a_run() {
+    let yaml = "version: 1\nname: ask\nagents: { a: { system: A., access: write, model: ollama/x } }\nsteps:\n  gate: { approve: { message: Go on? } }\n  after: { needs: [gate], run: ls }\n  no: { needs: [{ step: gate, on: failure }], run: \"echo {{ steps.gate.output.approved | sh }} {{ steps.gate.output.note | sh }}\" }\n  fix: { matrix: { n: [x, y] }, agent: a, prompt: x }\n  pick: { needs: [fix], select: { from: fix, tie: first } }\n  one: { needs: [pick], agent: a, prompt: x }\n  two: { needs: [pick], agent: a, prompt: x }\n  last: { needs: [one, two], select: { from: [one, two], tie: first } }\n";
+    let bench = Bench::new().workflow("ask", yaml);
+    let ends = |stub: &str| -> BTreeMap<String, String> {
+        let run = json(&simulate(&bench, "ask", &format!("steps: {{ {stub} }}\n"), &["--json"]));
+        let leg = |leg: &Value| (leg["node"].as_str().unwrap().to_owned(), leg["failure"].as_str().unwrap_or_default().to_owned());
+        run["tries"].as_array().unwrap().iter().map(leg).collect()
+    };
+    for stub in ["gate: { output: { approved: false, by: ann, note: not yet } }", "gate: { status: failed, error: not yet }"] {
+        let ends = ends(stub);
+        assert!(ends["gate"].starts_with("rejected by ") && ends["gate"].ends_with(": not yet"), "{ends:?}");
+        assert!(ends.contains_key("no") && !ends.contains_key("after"), "{ends:?}");
+    }
+    assert!(ends("").contains_key("after"));
+    assert_eq!(ends("pick: { output: { winner: y } }")["pick"], "");
+    assert!(ends("pick: { output: { winner: nobody } }")["pick"].contains("\"nobody\" is chosen, which is no candidate"));
+    let said = simulate(&bench, "ask", "steps: { last: { output: { winner: nobody } } }\n", &[]).code(2).err;
+    assert!(said.contains("E090") && said.contains("it chooses from one, two"), "{said}");
+}
+
+#[test]
+fn long_names_of_nodes_are_told_apart_in_eighty_columns() {
+    let yaml = "version: 1\nname: long\nsteps:\n  reformat-everything: { for_each: { items: [packages/frontend/components/first.tsx, packages/frontend/components/second.tsx], as: it }, run: \"exit 1\" }\n";
+    let bench = Bench::new().workflow("long", yaml);
+    let stub = "steps: { reformat-everything: { status: failed, error: a long story of what has gone wrong with it and why } }\n";
+    let said = simulate(&bench, "long", stub, &[]).code(1).out;
+    let rows: Vec<&str> = said.lines().filter(|row| row.contains("reformat") && row.contains("failed: ")).collect();
+    assert!(rows.iter().all(|row| row.chars().count() <= 80), "{said}");
+    for end in ["/first.tsx", "/second.tsx"] {
+        assert_eq!(rows.iter().filter(|row| row.contains(end)).count(), 1, "{said}");
     }
 }
 

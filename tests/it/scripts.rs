@@ -52,3 +52,22 @@ fn a_call_of_the_orchestrator_that_no_tool_takes_is_shown() {
     let said = bench.run("wrong", script, &[]).0.code(0);
     assert!(said.out.contains("AddItems malformed: "), "{}", said.out);
 }
+
+/// A script, or a recording, stands for whatever model a workflow, an agent file or an alias names.
+#[test]
+fn a_script_stands_for_the_models_of_every_provider() {
+    let workflow = "version: 1\nname: any\nmodels: { far: { use: [gemini/gemini-3.7-flash, house/big] } }\nagents:\n  a: { system: A., model: gemini/gemini-3.7-flash }\n  b: { system: B., model: house/big }\n  c: { system: C., model: far }\n  d: { use: filed }\nsteps:\n  a: { agent: a, prompt: x }\n  b: { agent: b, prompt: x }\n  c: { agent: c, prompt: x }\n  d: { agent: d, prompt: x }\n";
+    let bench = Bench::new().workflow("any", workflow);
+    let bench = bench.file(".spinney/agents/filed.md", "---\nname: filed\ndescription: Filed.\nmodel: gemini-3.7-flash\n---\nYou are filed.\n");
+    let config = bench.path("config/spinney/config.yaml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    std::fs::write(&config, "providers: { house: { protocol: openai_chat, base_url: \"http://127.0.0.1:9/v1\" } }\n").unwrap();
+    let tape = bench.path("tape.jsonl").display().to_string();
+    let (said, records) = bench.run("any", "conversations: [{ turns: [{ say: done }] }]", &["--record", &tape]);
+    said.code(0);
+    assert_eq!(outcome(&records, "d")["succeeded"]["output"], "done");
+    bench.spinney(&["run", "any", "--replay", &tape]).code(0);
+    // What answered then answers now, although nobody here knows of it any more.
+    std::fs::remove_file(&config).unwrap();
+    bench.spinney(&["run", "any", "--replay", &tape]).code(0);
+}

@@ -36,7 +36,7 @@ fn slow(trap: &str) -> (Bench, Child) {
     let up = bench.path("home/up");
     assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
     let script = bench.script("conversations: [{ agent: coder, turns: [{ calls: [{ tool: Bash, input: { command: sh wait.sh } }] }, { say: done }] }]");
-    let mut program = bench.program(&["run", "slow", "--json", "--script", &script]);
+    let mut program = bench.program(&["run", "slow", "--unconfined", "--json", "--script", &script]);
     // Whoever opens the pipe waits for its other end, so that it is not opened before the command is sure to run.
     let mut seen = Vec::new();
     for line in BufReader::new(program.stdout.take().unwrap()).lines() {
@@ -67,7 +67,7 @@ fn nobody_runs(bench: &Bench) {
 #[track_caller]
 fn goes_on(bench: &Bench) {
     fs::write(bench.path("home/quick"), "").unwrap();
-    let said = bench.spinney(&["resume"]).code(0);
+    let said = bench.spinney(&["resume", "--unconfined"]).code(0);
     let records = bench.records(&bench.newest());
     invariants::check(&records, &bench.repo());
     assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "done", "{}", said.out);
@@ -115,6 +115,41 @@ fn what_a_killed_process_left_running_is_ended_by_the_next() {
     program.kill().unwrap();
     program.wait().unwrap();
     goes_on(&bench);
+}
+
+/// A run that has said more than a pipe holds, which nobody has read, and that waits in its last step.
+fn loud() -> (Bench, Child) {
+    let steps: Vec<String> = (0..8).map(|number| format!("  loud{number}: {{ run: \"yes | head -c 60000\" }}\n")).collect();
+    let last = "  last: { needs: [loud0, loud1, loud2, loud3, loud4, loud5, loud6, loud7], run: 'echo up > \"$HOME/up\"; read line < \"$HOME/go\"' }\n";
+    let bench = Bench::new().workflow("loud", &format!("version: 1\nname: loud\nsteps:\n{}{last}", steps.concat()));
+    for pipe in ["up", "go"] {
+        assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
+    }
+    let program = bench.program(&["run", "loud", "--json"]);
+    assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n", "the run came to its last step");
+    (bench, program)
+}
+
+#[test]
+fn a_reader_that_reads_late_holds_up_no_run_and_gets_everything() {
+    let (bench, mut program) = loud();
+    fs::write(bench.path("home/go"), "\n").unwrap();
+    let lines: Vec<String> = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    let records = bench.records(&bench.newest());
+    assert!(lines.iter().map(String::len).sum::<usize>() > 300_000, "more than any pipe holds");
+    assert_eq!(lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<spinney::event::Record>>(), records);
+}
+
+#[test]
+fn a_reader_that_does_not_read_keeps_no_signal_from_the_run() {
+    let (bench, mut program) = loud();
+    send(&program, Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(143));
+    nobody_runs(&bench);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    assert!(!records.iter().any(|record| matches!(record.event, Event::RunFinished { .. })));
 }
 
 /// Where the program is when it is ended.
@@ -333,7 +368,7 @@ fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
 #[test]
 fn a_second_process_is_told_who_has_the_run() {
     let (bench, mut program) = slow("");
-    let said = bench.spinney(&["resume"]).code(1);
+    let said = bench.spinney(&["resume", "--unconfined"]).code(1);
     assert!(said.err.contains(&format!("process {} has it", program.id())), "{}", said.err);
     send(&program, Signal::INT);
     assert_eq!(program.wait().unwrap().code(), Some(130));

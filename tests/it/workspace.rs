@@ -148,6 +148,98 @@ steps:
     assert_eq!(bench.git(&["diff", "--name-only", "main", &branch]), "web/a.js\n");
 }
 
+/// The trees in which a merge and a choice check are prepared as those of the steps are, whose work they check.
+#[test]
+fn the_checks_of_merges_and_choices_have_what_prepares_a_workspace() {
+    let check = "test -f made && test \"$MODE\" = strict && grep -q copied .env.test && grep -q linked deps/lib";
+    let workflow = format!(
+        r#"
+version: 1
+name: checks
+defaults: {{ workspace: {{ kind: worktree, setup: [touch made], copy: [.env.test], link: [deps], env: {{ MODE: strict }} }} }}
+steps:
+  fix: {{ matrix: {{ n: [x, y] }}, run: "echo {{{{ matrix.n | sh }}}} > {{{{ matrix.n | sh }}}}.txt", scope: ["*.txt"] }}
+  join: {{ needs: [fix], merge: {{ from: [fix], verify: ['{check}'] }} }}
+  try: {{ needs: [join], matrix: {{ n: [p, q] }}, run: "echo {{{{ matrix.n | sh }}}} > {{{{ matrix.n | sh }}}}.txt", scope: ["*.txt"] }}
+  pick: {{ needs: [try], select: {{ from: try, gates: ['{check}'], tie: first }} }}
+  own: {{ needs: [pick], merge: {{ from: [last], verify: ['test ! -f made && test "$MODE" = own'] }}, workspace: {{ env: {{ MODE: own }} }} }}
+  last: {{ needs: [pick], run: "echo > last.txt", scope: ["*.txt"] }}
+"#
+    )
+    .replace("needs: [pick], merge", "needs: [last], merge");
+    let bench = Bench::new()
+        .file(".gitignore", ".env.test\ndeps\n.spinney/\n")
+        .commit("begin")
+        .file(".env.test", "copied\n")
+        .file("deps/lib", "linked\n")
+        .workflow("checks", &workflow);
+    let (said, records) = bench.run("checks", "conversations: []", &[]);
+    let said = said.code(0);
+    assert_eq!(outcome(&records, "join")["succeeded"]["output"]["ejected"], serde_json::json!([]), "{}", said.out);
+    let files = bench.git(&["ls-tree", "-r", "--name-only", &format!("spinney/{}", bench.newest())]);
+    assert_eq!(files, ".gitignore\nREADME.md\nlast.txt\np.txt\nx.txt\ny.txt\n", "what setup made is no work");
+    for (workspace, wrong) in
+        [("worktree", "`workspace: worktree`"), ("{ base: dirty, setup: [x] }", "`workspace.base`"), ("{ sparse: [a] }", "`workspace.sparse`")]
+    {
+        let bench = Bench::new().workflow(
+            "w",
+            &format!("version: 1\nname: w\nsteps:\n  a: {{ run: ls, scope: [a] }}\n  b: {{ needs: [a], merge: {{ from: [a] }}, workspace: {workspace} }}\n"),
+        );
+        let said = bench.spinney(&["validate", "w"]).code(2).out;
+        assert!(said.contains("E021") && said.contains(wrong) && said.contains("`setup`"), "{said}");
+    }
+}
+
+/// What setup made and left is nobody's work: neither is it in the commit, nor does the scope forbid it, nor does it keep the
+/// worktree from being cleared away. Once somebody has changed it, it is.
+#[test]
+fn what_setup_made_is_no_work_until_somebody_changes_it() {
+    let workflow = r#"
+version: 1
+name: prepared
+agents: { coder: { system: x, access: write } }
+defaults: { workspace: { kind: worktree, setup: ["echo made > made.txt; echo made > touched.txt; echo more >> README.md; rm gone.txt; mkdir -p nested && git init -q nested"] } }
+steps:
+  agent: { agent: coder, prompt: go, scope: [src/**, touched.txt] }
+  run: { run: "cat made.txt README.md; test ! -e gone.txt; echo x > src/run.txt", scope: [src/**] }
+  join: { needs: [agent, run], merge: { from: [agent, run] } }
+"#;
+    let script = "conversations: [{ turns: [{ calls: [{ tool: Bash, input: { command: 'mkdir -p src; cat made.txt > src/a.txt; echo again >> touched.txt' } }] }, { say: done }] }]";
+    let bench = Bench::new().file("gone.txt", "x\n").file("src/b.txt", "b\n").commit("begin").workflow("prepared", workflow);
+    let (said, records) = bench.run("prepared", script, &[]);
+    let said = said.code(0);
+    assert_eq!(outcome(&records, "run")["succeeded"]["output"]["stdout"], "made\n# A project\nmore\n", "{}", said.out);
+    let diff = bench.git(&["diff", "--name-status", "main", &format!("spinney/{}", bench.newest())]);
+    assert_eq!(diff, "A\tsrc/a.txt\nA\tsrc/run.txt\nA\ttouched.txt\n");
+    let shown = bench.spinney(&["show", &bench.newest().0]).code(0).out;
+    assert!(!shown.contains("Worktrees"), "{shown}");
+}
+
+#[test]
+fn a_default_that_no_step_takes_up_is_told() {
+    let warned = |workflow: &str| {
+        let bench = Bench::new().workflow("w", &format!("version: 1\nname: w\n{workflow}"));
+        bench.spinney(&["validate", "w"]).code(0).out
+    };
+    let reader = "steps: { a: { run: ls } }\n";
+    let said = warned(&format!("defaults: {{ workspace: {{ setup: [x], base: dirty }} }}\n{reader}"));
+    assert!(said.contains("W009") && said.contains("no step takes `base` and `setup` of `defaults.workspace` up"), "{said}");
+    let writer = "steps:\n  a: { run: ls, scope: [x], workspace: { kind: worktree } }\n  b: { needs: [a], merge: { from: [a] } }\n";
+    let said = warned(&format!("defaults: {{ workspace: {{ setup: [x], sparse: [y] }} }}\n{writer}"));
+    assert!(said.contains("no step takes `sparse` of"), "{said}");
+    for fine in [
+        format!("defaults: {{ workspace: {{ kind: shared, setup: [x] }} }}\n{reader}"),
+        format!("defaults: {{ workspace: worktree }}\n{reader}"),
+        "defaults: { workspace: { setup: [x] } }\nsteps: { a: { loop: { until: \"{{ true }}\", max: 1 }, steps: { b: { run: ls, scope: [x] } } } }\n"
+            .to_owned(),
+    ] {
+        assert!(!warned(&fine).contains("W009"), "{fine}");
+    }
+    // What a configuration file says is meant for other workflows, too.
+    let bench = Bench::new().file(".spinney/config.yaml", "defaults: { workspace: { setup: [x] } }\n").workflow("w", &format!("version: 1\nname: w\n{reader}"));
+    assert!(!bench.spinney(&["validate", "w"]).code(0).out.contains("W009"));
+}
+
 #[test]
 fn what_a_failed_attempt_has_written_is_kept() {
     let workflow = r#"

@@ -146,12 +146,20 @@ pub(in crate::cli) struct Table {
     rows: Vec<Vec<Cell>>,
     right: &'static [usize],
     gives_way: usize,
+    /// A column of words that gives way before one of names does.
+    words: Option<usize>,
 }
 
 impl Table {
     /// Makes an empty table: these columns are set to the right, that one is cut where space is short.
     pub(in crate::cli) fn new(right: &'static [usize], gives_way: usize) -> Table {
-        Table { rows: Vec::new(), right, gives_way }
+        Table { rows: Vec::new(), right, gives_way, words: None }
+    }
+
+    /// Makes a table whose column that gives way holds names: they are cut in the middle, since their ends tell them apart,
+    /// and not before the words in another column are.
+    pub(in crate::cli) fn of_names(right: &'static [usize], names: usize, words: usize) -> Table {
+        Table { words: Some(words), ..Table::new(right, names) }
     }
 
     pub(in crate::cli) fn row(&mut self, cells: Vec<Cell>) {
@@ -165,6 +173,7 @@ impl Table {
     /// Writes the rows, each after so many spaces, at most `width` columns wide as far as giving way helps.
     pub(in crate::cli) fn render(&self, color: bool, spaces: usize, width: usize) -> String {
         const LEAST: usize = 8;
+        const LEAST_WORDS: usize = 24;
         let mut widths: Vec<usize> = Vec::new();
         for row in &self.rows {
             widths.resize(widths.len().max(row.len()), 0);
@@ -172,9 +181,12 @@ impl Table {
                 *width = (*width).max(cell.text.chars().count());
             }
         }
-        let whole = spaces + widths.iter().sum::<usize>() + widths.len().saturating_sub(1) * 2;
-        if let Some(column) = widths.get_mut(self.gives_way) {
-            *column = (*column).min(column.saturating_sub(whole.saturating_sub(width)).max(LEAST));
+        let gives_way = [self.words.map(|words| (words, LEAST_WORDS)), Some((self.gives_way, LEAST))];
+        for (column, least) in gives_way.into_iter().flatten() {
+            let whole = spaces + widths.iter().sum::<usize>() + widths.len().saturating_sub(1) * 2;
+            if let Some(column) = widths.get_mut(column) {
+                *column = (*column).min(column.saturating_sub(whole.saturating_sub(width)).max(least));
+            }
         }
         let mut text = String::new();
         for row in &self.rows {
@@ -188,7 +200,10 @@ impl Table {
 
     fn cell(&self, at: usize, cell: &Cell, width: usize, color: bool) -> String {
         let count = cell.text.chars().count();
-        let shown = if count > width { format!("{}…", cell.text.chars().take(width.saturating_sub(1)).collect::<String>()) } else { cell.text.clone() };
+        let kept = width.saturating_sub(1);
+        let end = if self.words.is_some() && at == self.gives_way { kept - kept / 3 } else { 0 };
+        let part = |skipped: usize, taken: usize| cell.text.chars().skip(skipped).take(taken).collect::<String>();
+        let shown = if count > width { format!("{}…{}", part(0, kept - end), part(count - end, end)) } else { cell.text.clone() };
         let gap = " ".repeat(width.saturating_sub(count));
         let shown = if shown.is_empty() { shown } else { paint(color, cell.tone, &shown) };
         if self.right.contains(&at) { format!("{gap}{shown}") } else { format!("{shown}{gap}") }

@@ -27,12 +27,20 @@ pub(super) async fn run(task: &Task, spec: &Approve) -> Result<Success, Trouble>
         return Err(Trouble::Parked);
     };
     let Some(Answered { allowed, by, note }) = &question.answer else { return Err(Trouble::Parked) };
-    let output = json!({"approved": allowed, "by": by, "note": note.as_deref().unwrap_or_default()});
-    if *allowed {
-        return Ok(Success { output, commit: None });
+    Ok(answered(*allowed, by, note.as_deref().unwrap_or_default())?)
+}
+
+/// Makes of an answer how the step ends.
+///
+/// # Errors
+/// A no; what it says can be read all the same.
+pub(crate) fn answered(allowed: bool, by: &str, note: &str) -> Result<Success, Failure> {
+    let output = json!({"approved": allowed, "by": by, "note": note});
+    if allowed {
+        return Ok(Success { output: output.into(), commit: None });
     }
-    let why = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-    Err(Failure { output, ..Failure::new(FailureKind::Refusal, format!("rejected by {by}{why}")) }.into())
+    let why = if note.is_empty() { String::new() } else { format!(": {note}") };
+    Err(Failure { output, ..Failure::new(FailureKind::Refusal, format!("rejected by {by}{why}")) })
 }
 
 /// Returns what has changed since the run's base, as far as it can be shown.

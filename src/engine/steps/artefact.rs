@@ -5,7 +5,8 @@
 use super::Task;
 use crate::{
     agent::{Trouble, blocking},
-    event::{BlobId, Event, Failure, FailureKind, NodeId, StepId, Success},
+    event::{BlobId, Event, Failure, FailureKind, Frame, NodeId, Success},
+    journal::{FINALLY, ON_FAILURE},
     plan::{AgentSpec, PlannedStep, Work},
     prompts,
 };
@@ -29,9 +30,29 @@ const NAME_BYTES_MAX: usize = 120;
 /// Returns it with whether the node did not have it before.
 pub(super) fn claim(task: &Task, step: &PlannedStep) -> Result<Option<(String, bool)>, Trouble> {
     let Some(file) = &step.file else { return Ok(None) };
-    let name = named(step, &task.node, &file.value, &task.render("output.file", &file.value)?)?;
-    let is_new = task.services.artefacts.claim(&name, &task.node)?;
-    Ok(Some((name, is_new)))
+    let names = named(step, task, &file.value, &task.render("output.file", &file.value)?)?;
+    let claimed = |name: String| task.services.artefacts.claim(&name, &task.node).map(|is_new| (name.clone(), is_new)).map_err(|owner| (name, owner));
+    let claimed = claimed(names.wanted).or_else(|(name, owner)| {
+        // What a template makes of another node's name is a mistake, but rounds differ by nothing that it need read.
+        let is_other_round = owner.step == task.node.step && owner.item == task.node.item;
+        match names.otherwise {
+            Some(otherwise) if names.is_literal || is_other_round => claimed(otherwise),
+            Some(_) | None => Err((name, owner)),
+        }
+    });
+    claimed.map(Some).map_err(|(name, owner)| {
+        let failure = Failure::new(FailureKind::Template, format!("`output.file` is `{name}`, which is that of {owner}"));
+        failure.hint("give each its own name, with `{{ }}` in it where items differ").into()
+    })
+}
+
+/// The names that a node's file may have.
+struct Names {
+    wanted: String,
+    /// That which says all that the node stands inside of, where that is another one.
+    otherwise: Option<String>,
+    /// Whether no template says it.
+    is_literal: bool,
 }
 
 /// Keeps the output of a node that has succeeded.
@@ -53,8 +74,10 @@ fn text_of(step: &PlannedStep, output: &Value) -> String {
     }
 }
 
-/// Returns the name of a node's file: an item's own where all items would have the same.
-fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> Result<String, Failure> {
+/// Returns the names of a node's file: each item, round and call has one of its own. A step of an ending, which happens once,
+/// has the name as it is written.
+fn named(step: &PlannedStep, task: &Task, template: &str, rendered: &str) -> Result<Names, Failure> {
+    let node = &task.node;
     let wrong = |why: &str| Failure::new(FailureKind::Template, format!("`output.file` is `{rendered}`, which {why}"));
     if rendered.starts_with('/') || rendered.split('/').any(|part| part == "..") {
         return Err(wrong("is no name of a file: it leads out of the run's artefacts"));
@@ -64,20 +87,30 @@ fn named(step: &PlannedStep, node: &NodeId, template: &str, rendered: &str) -> R
     if rendered.is_empty() || rendered.contains('/') || rendered.starts_with('.') || rendered.len() > NAME_BYTES_MAX || rendered.chars().any(char::is_control) {
         return Err(wrong("is no name of a file: it is empty, hidden, too long, or has folders"));
     }
-    let own = if step.is_fan() { node.item.as_ref() } else { None };
-    if template.contains("{{") || (own.is_none() && node.within.is_empty()) {
-        return Ok(rendered.to_owned());
-    }
-    // Rounds of a loop follow each other in one file; items and calls around it have one each.
-    let alone = |step: &StepId, item: &Option<String>| item.as_ref().map_or_else(|| NodeId::step(step), |key| NodeId::item(step, key)).slug();
-    let openers = node.within.iter().map(|frame| alone(&frame.step, &frame.item));
-    let slug = alone(&node.step, &node.item);
-    let slug = own.map(|_| slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug).to_owned());
-    let slug = openers.chain(slug).collect::<Vec<_>>().join(".");
-    Ok(match rendered.rsplit_once('.') {
-        Some((stem, extension)) => format!("{stem}.{slug}.{extension}"),
-        None => format!("{rendered}.{slug}"),
-    })
+    let openers = || std::iter::successors(node.opener(), NodeId::opener).zip(node.within.iter().rev());
+    let is_loop = |opener: &NodeId| task.loops.contains(opener);
+    let alone = |node: &NodeId| node.item.as_ref().map_or_else(|| NodeId::step(&node.step), |key| NodeId::item(&node.step, key)).slug();
+    let part = |(opener, frame): (NodeId, &Frame)| if is_loop(&opener) { format!("{}.{}", alone(&opener), frame.round) } else { alone(&opener) };
+    let own = node.item.as_ref().filter(|_| step.is_fan()).map(|_| {
+        let slug = alone(node);
+        slug.strip_prefix(&format!("{}.", node.step)).unwrap_or(&slug).to_owned()
+    });
+    let name = |openers: Vec<String>, own: Option<&String>| {
+        let more: String = openers.iter().rev().chain(own).map(|part| format!(".{part}")).collect();
+        match rendered.rsplit_once('.') {
+            Some((stem, extension)) => format!("{stem}{more}.{extension}"),
+            None => format!("{rendered}{more}"),
+        }
+    };
+    let is_literal = !template.contains("{{");
+    let all = name(openers().map(part).collect(), own.as_ref());
+    let wanted = if is_literal {
+        let is_ending = |(_, frame): &(NodeId, &Frame)| [ON_FAILURE, FINALLY].contains(&frame.step.0.as_str());
+        name(openers().filter(|around| !is_ending(around)).map(part).collect(), own.as_ref())
+    } else {
+        rendered.to_owned()
+    };
+    Ok(Names { otherwise: Some(all).filter(|all| *all != wanted), wanted, is_literal })
 }
 
 /// Renders an agent's prompt so that it leaves room for its work; the whole of what is cut is written beside the

@@ -53,7 +53,8 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         let last = value["output_tail"].as_str().unwrap_or_default().trim().lines().last().unwrap_or_default().to_owned();
         let last = if last.is_empty() { String::new() } else { format!(": {last}") };
         let message = format!("`{}` exited with {exit_code}{last}", shown(&command));
-        return Err(Failure { output: value, ..Failure::new(FailureKind::Command, message) }.into());
+        let failure = Failure { output: value, ..Failure::new(FailureKind::Command, message) };
+        return Err(output.hint().map_or(failure.clone(), |hint| failure.hint(hint)).into());
     }
     // What is parsed, or kept as a file, is the whole.
     let whole = output.stdout.whole.as_deref().filter(|_| step.parse.is_some() || step.file.is_some());
@@ -80,7 +81,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         Some(_) | None => None,
     };
     place::drop_scratch(task, step, &place).await;
-    Ok(Success { output: value, commit })
+    Ok(Success { output: value.into(), commit })
 }
 
 fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, serde_json::Error> {
@@ -110,13 +111,6 @@ pub(super) struct Around<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
 }
 
-impl<'a> Around<'a> {
-    /// Stands at the top of a workspace without links.
-    pub(super) fn at(root: &'a Path, env: &'a BTreeMap<String, String>) -> Around<'a> {
-        Around { root, cwd: root, links: &[], env }
-    }
-}
-
 /// What checks said.
 pub(super) struct Checked {
     pub(super) passed: bool,
@@ -136,7 +130,8 @@ pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) 
             Exit::Code(0) => {}
             Exit::Cancelled => return Err(Trouble::Interrupted),
             exit @ (Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut) => {
-                return Ok(Checked { passed: false, tail: format!("$ {}\n({})\n{}", shown(command), said(exit), tail(&output, TAIL_BYTES)) });
+                let hint = output.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                return Ok(Checked { passed: false, tail: format!("$ {}\n({})\n{}{hint}", shown(command), said(exit), tail(&output, TAIL_BYTES)) });
             }
         }
     }
@@ -155,12 +150,13 @@ async fn shell(task: &Task, command: &str, around: Around<'_>, timeout: Duration
         output_cap: STREAM_BYTES,
         confine: task.services.confinement(around.root, Access::Write, around.links),
     };
-    task.services
-        .sandbox
-        .felt(&task.pulse)
-        .run(request, &task.cancel)
-        .await
-        .map_err(|error| Trouble::Failed(Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)))))
+    task.services.sandbox.felt(&task.pulse).run(request, &task.cancel).await.map_err(|error| {
+        let failure = Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)));
+        Trouble::Failed(match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        })
+    })
 }
 
 fn said(exit: Exit) -> String {

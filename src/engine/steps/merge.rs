@@ -1,6 +1,6 @@
 //! A merge as a step: sources joined in the object database, conflicts settled by an agent, the joined tree checked.
 use super::{
-    Task, Workplace, command, place,
+    Task, Workplace, place,
     session::{self, Opening},
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
     let env = place::environment(task, step)?;
     let parked = AtomicBool::new(false);
     let resolver = spec.resolver.as_ref().map(|agent| AgentResolver { task, agent, env: env.clone(), parked: &parked, settled: Mutex::default() });
-    let verifier = (!verify.is_empty()).then_some(Checks { task, commands: verify, env });
+    let verifier = (!verify.is_empty()).then_some(Checks { task, step, commands: verify, env });
     let told = Told { task, parked: &parked };
     let job = Integration {
         repository: &task.services.repo,
@@ -66,7 +66,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
                 place::keep_result(task, commit).await?;
             }
             clear_away(task, resolver.map(|resolver| resolver.settled.into_inner().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()).await;
-            Ok(Success { output: report.output(), commit: report.commit })
+            Ok(Success { output: report.output().into(), commit: report.commit })
         }
         Err(MergeError::Failed(failure)) => Err((*failure).into()),
         Err(MergeError::Red { commit, tail, report }) => {
@@ -111,6 +111,7 @@ impl Progress for Told<'_> {
 /// Checks of a joined commit, in a worktree made for them.
 struct Checks<'a> {
     task: &'a Task,
+    step: &'a PlannedStep,
     commands: Vec<String>,
     env: BTreeMap<String, String>,
 }
@@ -118,16 +119,7 @@ struct Checks<'a> {
 #[async_trait]
 impl Verifier for Checks<'_> {
     async fn verify(&self, commit: &CommitId) -> Result<Verified, Failure> {
-        let slug = format!("{}.check-{}", self.task.node.slug(), &commit.0[..commit.0.len().min(12)]);
-        let checked = async {
-            // One that is there was left by a process that died in the middle of the checks.
-            place::discard_named(&self.task.services, BTreeSet::from([slug.clone()])).await;
-            let worktree = place::open(&self.task.services, &slug, commit).await?;
-            let checked = command::check(self.task, &self.commands, command::Around::at(worktree.path(), &self.env)).await?;
-            place::discard(&self.task.services, worktree).await;
-            Ok(checked)
-        };
-        let checked = checked.await.map_err(failure)?;
+        let checked = place::check_apart(self.task, self.step, ("check", commit), &self.commands, &self.env).await.map_err(failure)?;
         Ok(Verified { passed: checked.passed, tail: checked.tail })
     }
 }

@@ -17,13 +17,14 @@ mod shelf;
 use crate::{
     agent::{Account, Trouble, note},
     clock::{Pulse, seconds},
-    event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
+    event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
     merge::Source,
     plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts::Scope,
     trace,
 };
+pub(super) use approve::answered;
 pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
@@ -33,7 +34,7 @@ pub use services::Services;
 use services::Whose;
 pub(super) use session::{Opening, Sessions, brief, may_delegate};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Deref,
     sync::{Arc, OnceLock},
 };
@@ -79,6 +80,8 @@ pub(super) struct Job {
     pub(super) tips: Vec<CommitId>,
     /// The commit that its frame starts from.
     pub(super) base: CommitId,
+    /// The loops that it stands inside of.
+    pub(super) loops: BTreeSet<NodeId>,
 }
 
 /// A node's work with what it takes to carry it out.
@@ -109,11 +112,12 @@ impl Deref for Task {
 
 /// Does a node's work.
 pub(super) async fn run(task: Task) -> End {
-    let Some(step) = task.plan.step(&task.node.step).cloned() else {
+    let plan = task.plan.clone();
+    let Some(step) = plan.step(&task.node.step) else {
         return End::Finished(Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", task.node.step)).into());
     };
     let span = trace::step(&task.node, task.state.attempts);
-    let ended = within(&task, &step, do_work(&task, &step)).instrument(span.clone()).await;
+    let ended = within(&task, step, do_work(&task, step)).instrument(span.clone()).await;
     note(&span, &ended);
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
@@ -208,7 +212,7 @@ pub(super) fn candidates(state: &RunState, at: &NodeId, step: &PlannedStep) -> V
     let candidate = |source: Source| {
         let of = state.node(&source.node)?;
         let key = source.node.item.clone().filter(|_| spec.from.len() == 1).unwrap_or_else(|| source.node.to_string());
-        let said = match &of.outcome.as_ref().and_then(Outcome::success)?.output {
+        let said = match &*of.outcome.as_ref().and_then(Outcome::success)?.output {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
@@ -240,11 +244,17 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
             let commit = of.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.clone());
             let first = || state.frame(&node.frame(of.attempts, 1)).and_then(|frame| frame.base.clone());
             let (Some(commit), Some(base)) = (commit, of.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
-            let title = of.item.as_ref().and_then(Item::title).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
+            let title = of.item.as_ref().and_then(|item| item.title()).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
             sources.push(Source { node, title, commit, base });
         }
     }
     sources
+}
+
+/// Returns the loops that a node stands inside of.
+pub(super) fn loops(state: &RunState, node: &NodeId) -> BTreeSet<NodeId> {
+    let openers = std::iter::successors(node.opener(), NodeId::opener);
+    openers.filter(|opener| state.step(opener).is_some_and(|step| matches!(step.work, Work::Loop(_)))).collect()
 }
 
 /// Returns the helper sessions that a node has begun.

@@ -1,8 +1,12 @@
 //! Where a step works, and how what it did becomes a commit.
-use super::{Services, Task, command::Around, rendered};
+use super::{
+    Services, Task,
+    command::{Around, Checked},
+    rendered,
+};
 use crate::{
     agent::{Coming, Trouble, blocking},
-    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId},
+    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, because},
     git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
     merge,
     plan::{PlannedStep, Work},
@@ -135,7 +139,14 @@ async fn bring(task: &Task, step: &PlannedStep, worktree: &Arc<Worktree>) -> Res
 /// Compiles globs that may be templates.
 fn named(task: &Task, what: &str, texts: &[Spanned<String>]) -> Result<Scope, Trouble> {
     let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
-    Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
+    Ok(compiled(what, &texts)?)
+}
+
+fn compiled(what: &str, globs: &[String]) -> Result<Scope, Failure> {
+    Scope::compile(globs).map_err(|error| {
+        let failure = Failure::new(FailureKind::Template, format!("`{what}`: failed to {}", because(&error)));
+        if let Some(hint) = error.hint() { failure.hint(hint) } else { failure }
+    })
 }
 
 fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
@@ -145,14 +156,45 @@ fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
     if path.starts_with(&root) { Ok(path) } else { Err(wrong("is outside the workspace")) }
 }
 
-/// Runs the setup commands, once an attempt.
+/// Runs the setup commands, once an attempt. What they make is nobody's work.
 async fn prepare(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<(), Trouble> {
     if step.workspace.setup.is_empty() || task.state.conversation.brief().is_some() {
         return Ok(());
     }
+    set_up(task, step, place.around()).await?;
+    let Some(worktree) = place.worktree.clone().filter(|_| step.writes) else { return Ok(()) };
+    let workspaces = task.services.workspaces.clone();
+    blocking(FailureKind::Isolation, move || workspaces.note_prepared(&worktree).map_err(|error| format!("note what setup has made: {error}"))).await
+}
+
+async fn set_up(task: &Task, step: &PlannedStep, around: Around<'_>) -> Result<(), Trouble> {
     let commands = step.workspace.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = super::command::check(task, &commands, place.around()).await?;
+    let checked = super::command::check(task, &commands, around).await?;
     if checked.passed { Ok(()) } else { Err(Failure::new(FailureKind::Isolation, format!("the workspace's setup failed: {}", checked.tail)).into()) }
+}
+
+/// Runs checks in a tree of their own that has the files of a commit and is prepared as the step says; nothing of it stays.
+pub(super) async fn check_apart(
+    task: &Task,
+    step: &PlannedStep,
+    (name, commit): (&str, &CommitId),
+    commands: &[String],
+    env: &BTreeMap<String, String>,
+) -> Result<Checked, Trouble> {
+    let slug = format!("{}.{name}-{}", task.node.slug(), &commit.0[..commit.0.len().min(12)]);
+    // One that is there was left by a process that died in the middle of the checks.
+    discard_named(&task.services, BTreeSet::from([slug.clone()])).await;
+    let worktree = open(&task.services, &slug, commit).await?;
+    let checked = async {
+        let Workspace { copy, link, .. } = &step.workspace;
+        let links = if copy.is_empty() && link.is_empty() { Vec::new() } else { bring(task, step, &worktree).await? };
+        let around = Around { root: worktree.path(), cwd: worktree.path(), links: &links, env };
+        set_up(task, step, around).await?;
+        super::command::check(task, commands, around).await
+    };
+    let checked = checked.await;
+    discard(&task.services, worktree).await;
+    checked
 }
 
 /// Works out the commit that a step without files of its own starts from, and records it.
@@ -243,8 +285,14 @@ pub(super) fn rendered_env(step: &PlannedStep, scope: &prompts::Scope, secrets: 
     step.env.iter().map(|(name, text)| Ok((name.clone(), rendered(&scope, &format!("env.{name}"), &text.value)?))).collect()
 }
 
-/// Returns the globs that a step may write.
+/// Returns the globs that a step may write, each of which was read: nothing runs under one that says nothing.
 pub(super) fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
+    let globs = rendered_globs(step, scope)?;
+    globs.as_deref().map(|globs| compiled("scope", globs)).transpose()?;
+    Ok(globs)
+}
+
+fn rendered_globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
     let wrong = |why: String| Failure::new(FailureKind::Template, format!("`scope`: {why}"));
     match step.scope.as_ref().map(|scope| &scope.value) {
         None => Ok(None),

@@ -5,7 +5,7 @@
 use super::{
     Candidate, Task, Workplace,
     agent::fitting,
-    command, cut, place,
+    cut, place,
     session::{Opening, brief, lend_submit, workspace},
 };
 use crate::{
@@ -16,11 +16,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 use tokio::sync::Semaphore;
 
 /// Candidates in the gates, and judges at work, at the same time.
@@ -64,7 +60,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> R
     }
     place::keep_result(task, &source.commit).await?;
     let output = json!({ "winner": choice.winner.key, "why": choice.why, "scores": choice.scores, "commit": source.commit });
-    Ok(Success { output, commit: Some(source.commit.clone()) })
+    Ok(Success { output: output.into(), commit: Some(source.commit.clone()) })
 }
 
 /// Which, and why.
@@ -95,7 +91,7 @@ async fn gates(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> Result<BTr
     let open = task.candidates.iter().enumerate().filter(|(_, candidate)| !gated.contains_key(&candidate.source.node));
     let judged = join_all(open.map(|(at, candidate)| async move {
         let _slot = slots.acquire().await;
-        gate(task, (at, candidate), commands, env).await.map(|red| (candidate.source.node.clone(), red))
+        gate(task, step, (at, candidate), commands, env).await.map(|red| (candidate.source.node.clone(), red))
     }))
     .await;
     gated.extend(judged.into_iter().collect::<Result<Vec<_>, _>>()?);
@@ -109,18 +105,17 @@ fn gate_of(progress: &SelectProgress) -> Option<(NodeId, Option<String>)> {
 }
 
 /// Runs the gates in a tree of a candidate's commit.
-async fn gate(task: &Task, (at, candidate): (usize, &Candidate), commands: &[String], env: &BTreeMap<String, String>) -> Result<Option<String>, Trouble> {
+async fn gate(
+    task: &Task,
+    step: &PlannedStep,
+    (at, candidate): (usize, &Candidate),
+    commands: &[String],
+    env: &BTreeMap<String, String>,
+) -> Result<Option<String>, Trouble> {
     if task.cancel.is_cancelled() {
         return Err(Trouble::Interrupted);
     }
-    let commit = &candidate.source.commit;
-    let slug = format!("{}.gate-{at}-{}", task.node.slug(), &commit.0[..commit.0.len().min(10)]);
-    // One that is there was left by a process that died in the middle of the gates.
-    place::discard_named(&task.services, BTreeSet::from([slug.clone()])).await;
-    let worktree = place::open(&task.services, &slug, commit).await?;
-    let checked = command::check(task, commands, command::Around::at(worktree.path(), env)).await;
-    place::discard(&task.services, worktree).await;
-    let checked = checked?;
+    let checked = place::check_apart(task, step, (&format!("gate-{at}"), &candidate.source.commit), commands, env).await?;
     let progress = SelectProgress::Gated { candidate: candidate.source.node.clone(), passed: checked.passed, tail: checked.tail.clone() };
     record(task, progress).await?;
     Ok((!checked.passed).then_some(checked.tail))
@@ -419,6 +414,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn letters_go_on_after_the_last() {

@@ -57,18 +57,14 @@ impl Artefacts {
         }
     }
 
-    /// Gives a name to a node; the rounds of a loop follow each other in one file.
-    /// Returns whether nobody had it.
-    pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<bool, Failure> {
+    /// Gives a name to a node, and returns whether nobody had it; what is inside of something that is tried again has its
+    /// name again. An error is whose it is.
+    pub(crate) fn claim(&self, name: &str, node: &NodeId) -> Result<bool, NodeId> {
         let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let is_new = !owners.contains_key(name);
         let owner = owners.entry(name.to_owned()).or_insert_with(|| node.clone());
-        let place = |node: &NodeId| node.within.iter().map(|frame| (frame.step.clone(), frame.item.clone())).collect::<Vec<_>>();
-        if (&owner.step, &owner.item, place(owner)) == (&node.step, &node.item, place(node)) {
-            return Ok(is_new);
-        }
-        let message = format!("`output.file` is `{name}`, which is that of {owner}");
-        Err(Failure::new(FailureKind::Template, message).hint("give each its own name, with `{{ }}` in it where items differ"))
+        let place = |node: &NodeId| node.within.iter().map(|frame| (frame.step.clone(), frame.item.clone(), frame.round)).collect::<Vec<_>>();
+        if (&owner.step, &owner.item, place(owner)) == (&node.step, &node.item, place(node)) { Ok(is_new) } else { Err(owner.clone()) }
     }
 
     /// Takes a name back under which nothing was kept.
@@ -119,6 +115,8 @@ pub struct Services {
     pub walls: Option<Walls>,
     /// Whether an agent's shell may do anything without asking.
     pub free_shell: bool,
+    /// Whether it may only since there are no walls to be had, and nobody but a script says what it does.
+    pub lifted: bool,
     /// The run's journal, for hooks.
     pub journal: PathBuf,
     /// The main checkout.

@@ -1,6 +1,6 @@
 //! Reads a script from YAML.
 use super::pattern::{Groups, Pattern};
-use crate::message::StopReason;
+use crate::{message::StopReason, source::read_yaml};
 use serde::{
     Deserialize, Deserializer,
     de::{self, SeqAccess, Visitor, value::MapAccessDeserializer},
@@ -43,8 +43,7 @@ pub(super) fn parse(name: &str, yaml: &str) -> Result<(Vec<Conversation>, Option
     if yaml.len() > MAX_SCRIPT_BYTES {
         return Err(LoadScriptError::TooLarge { name: name.to_owned() });
     }
-    let file: File =
-        serde_saphyr::from_str(yaml).map_err(|error| LoadScriptError::Invalid { name: name.to_owned(), text: place_and_words(&error.to_string()) })?;
+    let file: File = read_yaml(yaml).map_err(|error| LoadScriptError::Invalid { name: name.to_owned(), text: place_and_words(&error.to_string()) })?;
     Ok((file.conversations, file.window))
 }
 

@@ -118,6 +118,15 @@ async fn a_function_may_stand_for_a_model() {
     assert_eq!(first.calls().chain(second.calls()).map(|call| call.id.as_str()).collect::<Vec<_>>(), ["call_0_0", "call_1_0"]);
 }
 
+/// As in workflows and stubs: YAML 1.2.
+#[test]
+fn yes_and_no_are_text() {
+    let script = "conversations: [{ turns: [{ calls: [{ tool: Write, input: { content: yes, flag: true, file_path: on, no: off } }] }] }]";
+    let (conversations, _) = super::load::parse("s", script).unwrap();
+    let input = &conversations[0].turns[0].0[0].calls[0].input;
+    assert_eq!(input, &serde_json::json!({"content": "yes", "flag": true, "file_path": "on", "no": "off"}));
+}
+
 #[test]
 fn a_script_that_is_wrong_says_where() {
     for (yaml, wanted) in [

@@ -10,7 +10,7 @@ use spinney::{
     cli::Context,
     engine::{Again, Ended, EngineError, Models, Prepared, Project, Whence},
     event::{Event, NodeId, Record, RunId},
-    llm::Script,
+    llm::{Endpoints, Script},
     plan::Plan,
 };
 use std::{
@@ -96,7 +96,7 @@ impl Room {
 
     fn prepare(&self) -> (Project, Models, Arc<Plan>) {
         let project = Project::open(Context::settings(self.bench.environment().clone(), self.bench.repo())).unwrap();
-        let models = Models::scripted(Arc::new(Script::parse("script", SCRIPT).unwrap()), SCRIPT.to_owned());
+        let models = Models::scripted(Arc::new(Script::parse("script", SCRIPT).unwrap()), SCRIPT.to_owned(), &Endpoints::from_env(&|_| None));
         let (plan, _) = project.compile(&project.workflow("flow").unwrap(), &models).unwrap_or_else(|error| panic!("{error}"));
         (project, models, Arc::new(plan))
     }

@@ -1,7 +1,7 @@
 //! What a real model's shell may do: asked for, allowed, unconfined, or inside walls.
 use super::mind::{Wire, bench, call, done, heard};
 use crate::{
-    fixture::{Bench, not_tested, results},
+    fixture::{Bench, not_tested, outcome, results},
     server::{Answer, Asked, Delivery, Hosted},
 };
 use serde_json::json;
@@ -169,4 +169,70 @@ fn cargo_works_inside_walls() {
     let records = bench.records(&bench.newest());
     let [(_, false, text)] = results(&records, "work")[..] else { panic!("{:?}", results(&records, "work")) };
     assert!(text.contains("1 passed") && text.contains("GREEN"), "{text}");
+}
+
+/// What an agent's command, a step's command and a check may do does not hang on who answers for the model.
+#[test]
+fn a_script_stands_inside_the_same_walls_as_a_model() {
+    if !has_bubblewrap() {
+        return;
+    }
+    let yaml = "version: 1\nname: w\nagents: { coder: { system: C., access: write } }\nsteps:\n  work: { agent: coder, prompt: Do it., verify: { run: [\"! cat $HOME/secret\"] } }\n  look: { run: \"! cat $HOME/secret\" }\n";
+    let script =
+        "conversations:\n  - turns:\n      - calls: [{ tool: Bash, input: { command: \"cat $HOME/secret; echo made > made.txt\" } }]\n      - say: done\n";
+    let bench = Bench::new().workflow("w", yaml);
+    fs::write(bench.path("home/secret"), "SECRETWORD").unwrap();
+    let (said, records) = bench.run("w", script, &[]);
+    let said = said.code(0);
+    assert!(!said.out.contains("no sandbox"), "{}", said.out);
+    let [(_, _, text)] = results(&records, "work")[..] else { panic!("{:?}", results(&records, "work")) };
+    assert!(text.contains("No such file") && !format!("{records:?}").contains("SECRETWORD"), "{text}");
+    // Where there are none to be had nothing is asked, and the run says so.
+    let bench = without_bubblewrap(bench).workflow("w", &yaml.replace("! cat", "cat"));
+    let said = bench.run("w", script, &[]).0.code(0);
+    assert!(said.out.contains("There is no sandbox here") && said.out.contains("nothing is asked"), "{}", said.out);
+}
+
+/// Tools that somebody put into the home work as those of the system do; what else is there is shown by a word of the user.
+#[test]
+fn toolchains_of_the_home_are_there_and_what_is_not_is_told() {
+    if !has_bubblewrap() {
+        return;
+    }
+    let bench = Bench::new();
+    let home = |path: &str| bench.path("home").join(path);
+    for folder in ["sdk/v2/bin", "sdk/v2/lib", ".local/bin", "venv/bin", "aside/bin", "go/pkg/mod"] {
+        fs::create_dir_all(home(folder)).unwrap();
+    }
+    let program = |path: &str, text: &str| {
+        fs::write(home(path), text).unwrap();
+        fs::set_permissions(home(path), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    fs::write(home("sdk/v2/lib/word"), "of two\n").unwrap();
+    program("sdk/v2/bin/tool", &format!("#!/bin/sh\ncat {}\n", home("sdk/v2/lib/word").display()));
+    symlink(home("sdk/v2/bin/tool"), home(".local/bin/tool")).unwrap();
+    program("venv/bin/inner", "#!/bin/sh\necho inner\n");
+    program("aside/bin/other", "#!/bin/sh\necho other\n");
+    symlink(home("aside/bin/other"), home("venv/other")).unwrap();
+    fs::write(home("private"), "mine\n").unwrap();
+    let (path, venv, aside) = (home(".local/bin").display().to_string(), home("venv").display().to_string(), home("aside/bin/other").display().to_string());
+    let path = format!("{path}:{}", bench.environment()["PATH"]);
+    let yaml = |command: &str| format!("version: 1\nname: w\nsteps:\n  look: {{ run: '{command}' }}\n");
+    let bench = bench.env("PATH", &path).env("VIRTUAL_ENV", &venv).workflow("w", &yaml("tool; $VIRTUAL_ENV/bin/inner; cat ~/private; ls ~/go/pkg"));
+    let (said, records) = bench.run("w", "conversations: []", &[]);
+    said.code(0);
+    let stdout = outcome(&records, "look")["succeeded"]["output"]["stdout"].clone();
+    assert_eq!(stdout, "of two\ninner\nmod\n");
+    let bench = bench.workflow("w", &yaml(&aside));
+    let said = bench.run("w", "conversations: []", &[]).0.code(1);
+    let folder = aside.strip_suffix("/bin/other").unwrap();
+    assert!(said.out.contains(&format!("sandbox: {{ read: [{folder}] }}")), "{}", said.out);
+    fs::create_dir_all(bench.path("config/spinney")).unwrap();
+    fs::write(bench.path("config/spinney/config.yaml"), "sandbox: { read: [~/aside] }\n").unwrap();
+    bench.run("w", "conversations: []", &[]).0.code(0);
+    assert!(bench.spinney(&["config"]).code(0).out.contains("sandbox.read"));
+    // A repository may not open a door into the home of whoever runs it.
+    let bench = bench.file(".spinney/config.yaml", "sandbox: { read: [/] }\n");
+    let said = bench.spinney(&["run", "w", "--script", &bench.script("conversations: []")]).code(2);
+    assert!(said.err.contains("a project may not say what commands may read"), "{}", said.err);
 }

@@ -7,7 +7,7 @@ use spinney::{
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId},
     journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
-    llm::{Script, Silent},
+    llm::{Endpoints, Script, Silent},
     plan::Plan,
 };
 use std::{
@@ -180,7 +180,7 @@ pub(crate) fn options() -> RunOptions {
         asker: Arc::new(Nobody),
         sink: Arc::new(Silent),
         clock: Clock::system(),
-        unconfined: false,
+        unconfined: true,
         accept_changes: false,
         no_cache: false,
         recording: None,
@@ -189,7 +189,7 @@ pub(crate) fn options() -> RunOptions {
 
 fn prepare(tale: &Tale, bench: &Bench) -> (Project, Models, Arc<Plan>) {
     let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
-    let models = Models::scripted(Arc::new(Script::parse("script", tale.script).unwrap()), tale.script.to_owned());
+    let models = Models::scripted(Arc::new(Script::parse("script", tale.script).unwrap()), tale.script.to_owned(), &Endpoints::from_env(&|_| None));
     let (plan, _) = project.compile(&project.workflow("durable").unwrap(), &models).unwrap_or_else(|error| panic!("{error}"));
     (project, models, Arc::new(plan))
 }

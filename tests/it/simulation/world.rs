@@ -145,7 +145,7 @@ impl World {
         let bench = bench.workflow("simulated", &yaml);
         let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).map_err(|error| error.to_string())?;
         let mind = Arc::new(Mind::new(scenario, faults.broken.clone()));
-        let mut models = Models::scripted(mind.clone(), "simulated".to_owned());
+        let mut models = Models::scripted(mind.clone(), "simulated".to_owned(), &spinney::llm::Endpoints::from_env(&|_| None));
         models.providers.extend(["first", "second", "small"].map(str::to_owned));
         let workflow = project.workflow("simulated").map_err(|error| format!("{error}\n{yaml}"))?;
         let (plan, _) = project.compile(&workflow, &models).map_err(|error| format!("{error}\n{yaml}"))?;
