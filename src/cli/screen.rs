@@ -200,7 +200,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     if let Some(words) = state.frame(&[]).and_then(|frame| frame.watch.last_words()).filter(|words| !words.trim().is_empty()) {
         let _ = writeln!(text, "\nThe orchestrator's summary\n  {}", block(words.trim()).replace('\n', "\n  "));
     }
-    let output = outcome.and_then(|outcome| outcome.success().map(|success| &success.output).or(outcome.failure().map(|failure| &failure.output)));
+    let output = outcome.and_then(|outcome| outcome.success().map(|success| &*success.output).or(outcome.failure().map(|failure| &failure.output)));
     outputs(&mut text, output);
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
         let name = short_name(&branch.name);
@@ -218,8 +218,10 @@ fn endings(text: &mut String, state: &RunState, said: Option<&Failure>) {
         for step in frame.plan.steps() {
             let node = NodeId::inside(&within, &step.id);
             match state.outcome(&node) {
-                Some(Outcome::Succeeded(Success { output: Value::String(words), .. })) if id == ON_FAILURE && !words.trim().is_empty() => {
-                    let _ = write!(text, "\n{node} says\n{}", indent(block(words).trim(), 2));
+                Some(Outcome::Succeeded(Success { output, .. })) if id == ON_FAILURE => {
+                    if let Some(words) = output.as_str().filter(|words| !words.trim().is_empty()) {
+                        let _ = write!(text, "\n{node} says\n{}", indent(block(words).trim(), 2));
+                    }
                 }
                 Some(Outcome::Failed(failure)) if said.is_none_or(|said| !said.message.ends_with(&failure.message)) => {
                     let _ = write!(text, "\n{node} failed\n{}", indent(&block(&failure_text(failure)), 2));

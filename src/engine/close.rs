@@ -57,7 +57,7 @@ impl Close {
     pub(super) fn result(self) -> Result<Outcome, Failure> {
         match self.failure {
             Some(failure) => Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure })),
-            None => Ok(Outcome::Succeeded(Success { output: self.output?, commit: None })),
+            None => Ok(Outcome::Succeeded(Success { output: self.output?.into(), commit: None })),
         }
     }
 
@@ -77,7 +77,7 @@ impl Close {
             self.make_branch(services, commit).await?;
         }
         self.clear_away(services).await;
-        Ok(Outcome::Succeeded(Success { output, commit }))
+        Ok(Outcome::Succeeded(Success { output: output.into(), commit }))
     }
 
     /// Removes the worktrees whose every file is in a commit that a ref keeps, and the views. What is not captured stays.

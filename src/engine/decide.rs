@@ -97,8 +97,11 @@ impl Command {
 /// What this process is doing, which no journal can know.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
-    /// Nodes with a worker, orchestrators among them.
-    pub nodes: BTreeSet<NodeId>,
+    workers: BTreeMap<NodeId, Worker>,
+    /// Workers that have one of the run's places.
+    busy: usize,
+    /// Orchestrators among the workers.
+    watching: usize,
     /// Nodes whose frame is being joined.
     pub turning: BTreeSet<NodeId>,
     /// Nodes that wait for a person in this process, or for the next one to have a model.
@@ -109,6 +112,50 @@ pub struct Live {
     pub closing: bool,
     /// Whether nothing new may begin: the process is to end.
     pub stopping: bool,
+}
+
+/// What a worker counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Worker {
+    watches: bool,
+    takes_a_place: bool,
+}
+
+impl Live {
+    /// Notes that somebody works on a node.
+    pub fn begin(&mut self, state: &RunState, node: NodeId) {
+        let watches = state.is_orchestrator(&node);
+        let worker = Worker { watches, takes_a_place: !watches && takes_a_place(state, &node) };
+        let before = self.workers.insert(node, worker);
+        self.count(before, |count, one| count - one);
+        self.count(Some(worker), |count, one| count + one);
+    }
+
+    /// Notes that nobody works on a node any more.
+    pub fn end(&mut self, node: &NodeId) {
+        let before = self.workers.remove(node);
+        self.count(before, |count, one| count - one);
+    }
+
+    /// Returns whether somebody works on a node.
+    pub fn works_on(&self, node: &NodeId) -> bool {
+        self.workers.contains_key(node)
+    }
+
+    /// Returns the nodes that somebody works on, orchestrators among them.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.workers.keys()
+    }
+
+    fn count(&mut self, worker: Option<Worker>, change: fn(usize, usize) -> usize) {
+        let Some(Worker { watches, takes_a_place }) = worker else { return };
+        self.watching = change(self.watching, usize::from(watches));
+        self.busy = change(self.busy, usize::from(takes_a_place));
+    }
+}
+
+fn takes_a_place(state: &RunState, node: &NodeId) -> bool {
+    state.step(node).is_none_or(PlannedStep::takes_a_place)
 }
 
 /// Says what to do next.
@@ -155,14 +202,12 @@ fn settle(state: &RunState, live: &Live) -> Vec<Command> {
 
 /// What begins or goes on. A limit queues, it never refuses.
 fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>) {
-    let working = |node: &&NodeId| !state.is_orchestrator(node);
-    let takes_a_place = |node: &NodeId| state.step(node).is_none_or(PlannedStep::takes_a_place);
-    let busy = live.nodes.iter().filter(|node| working(node) && takes_a_place(node)).count();
-    let mut room = plan.max_parallel.saturating_sub(busy);
-    let known = live.nodes.iter().chain(&live.parked).filter(working).count();
+    let mut room = plan.max_parallel.saturating_sub(live.busy);
+    let waiting = live.parked.iter().filter(|node| !state.is_orchestrator(node)).count();
+    let known = live.workers.len() - live.watching + waiting;
     if state.running().len() > known {
-        for node in state.running().iter().filter(|node| !live.nodes.contains(node) && !live.parked.contains(node)) {
-            let takes = takes_a_place(node);
+        for node in state.running().iter().filter(|node| !live.works_on(node) && !live.parked.contains(node)) {
+            let takes = takes_a_place(state, node);
             if takes && room == 0 {
                 continue;
             }
@@ -197,10 +242,11 @@ fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: 
         if room == 0 {
             break;
         }
+        let whole = node.whole();
         if node.item.is_some()
-            && let Some(most) = state.fan(&node.whole()).and_then(|fan| Some(fan.max_parallel?.saturating_sub(fan.running)))
+            && let Some(most) = state.fan(&whole).and_then(|fan| Some(fan.max_parallel?.saturating_sub(fan.running)))
         {
-            let begun = begun.entry(node.whole()).or_default();
+            let begun = begun.entry(whole).or_default();
             if *begun >= most {
                 // None of its other items may begin either, however many there are.
                 rest = waiting(Some(node));
@@ -218,7 +264,7 @@ fn orchestrate(state: &RunState, live: &Live, commands: &mut Vec<Command>) {
         let Some(frame) = state.frame(within) else { continue };
         let (Some(spec), watch) = (&frame.plan.orchestrator, &frame.watch) else { continue };
         let node = NodeId::inside(within, &spec.node.step);
-        if watch.is_broken() || live.nodes.contains(&node) || live.parked.contains(&node) {
+        if watch.is_broken() || live.works_on(&node) || live.parked.contains(&node) {
             continue;
         }
         if watch.is_awake() {
@@ -226,7 +272,7 @@ fn orchestrate(state: &RunState, live: &Live, commands: &mut Vec<Command>) {
         } else if !watch.reasons().is_empty() || (frame.open_steps == 0 && !watch.is_closed()) {
             commands.push(Command::Wake { node, idle: false });
         } else if commands.is_empty()
-            && live.nodes.is_empty()
+            && live.workers.is_empty()
             && live.turning.is_empty()
             && frame.open_steps > 0
             && !watch.knows_idle()

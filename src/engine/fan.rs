@@ -96,16 +96,17 @@ fn value(written: &Value, scope: &Scope) -> Result<Value, Failure> {
 
 /// Makes an item of a value.
 fn item(for_each: &ForEach, scope: &Scope, at: usize, value: Value) -> Result<Item, Failure> {
-    let scope = scope.clone().with(&for_each.name.value, value.clone());
+    // Only a key and needs look at the item.
+    let inside = || scope.clone().with(&for_each.name.value, value.clone());
     let key = match (&for_each.key, &value) {
-        (Some(key), _) => prompts::render(key, &scope).map_err(|error| template(&error.to_string()))?,
+        (Some(key), _) => prompts::render(key, &inside()).map_err(|error| template(&error.to_string()))?,
         (None, Value::String(text)) => text.clone(),
         (None, Value::Number(number)) => number.to_string(),
         (None, _) => at.to_string(),
     };
     let needs = match &for_each.needs {
         None => Vec::new(),
-        Some(needs) => match prompts::evaluate(needs, &scope).map_err(|error| template(&error.to_string()))? {
+        Some(needs) => match prompts::evaluate(needs, &inside()).map_err(|error| template(&error.to_string()))? {
             Value::Array(keys) => keys.iter().map(|key| key.as_str().map_or_else(|| key.to_string(), str::to_owned)).collect(),
             Value::Null => Vec::new(),
             _ => return Err(template("`for_each.needs` did not give a list of keys")),
@@ -185,7 +186,7 @@ pub(super) fn join(state: &RunState, step: &NodeId, join: Join) -> Outcome {
             let kind = state.outcome(id).and_then(Outcome::failure).map_or(FailureKind::Aborted, |failure| failure.kind);
             Outcome::Failed(Failure { output, ..Failure::new(kind, format!("item `{}`: {why}{more}", id.item.as_deref().unwrap_or_default())) })
         }
-        (Join::All | Join::AllDone, _) => Outcome::Succeeded(Success { output, commit: None }),
+        (Join::All | Join::AllDone, _) => Outcome::Succeeded(Success { output: output.into(), commit: None }),
     }
 }
 

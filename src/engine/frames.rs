@@ -109,7 +109,7 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId, winding: W
                 ended(node, Failure { message, ..failure }.into())
             }
             None => match outputs(state, &within, frame) {
-                Ok(output) => ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) })),
+                Ok(output) => ended(node, Outcome::Succeeded(Success { output: output.into(), commit: written(state, node, commit) })),
                 Err(failure) => ended(node, failure.into()),
             },
         },
@@ -144,12 +144,12 @@ fn again(state: &RunState, node: &NodeId, spec: &LoopSpec, (commit, winding): (C
         return ended(node, Failure { output, ..crate::agent::out_of_budget(limit) }.into());
     }
     if winding == Winding::Own {
-        return ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) }));
+        return ended(node, Outcome::Succeeded(Success { output: output.into(), commit: written(state, node, commit) }));
     }
     let last = NodeId::inside(&within, &StepId::from("(until)"));
     match prompts::condition(&spec.until.value, &scope::scope(state, &last, &spec.reads)) {
         Err(error) => ended(node, Failure::new(FailureKind::Template, format!("`until`: {error}")).into()),
-        Ok(true) => ended(node, Outcome::Succeeded(Success { output, commit: written(state, node, commit) })),
+        Ok(true) => ended(node, Outcome::Succeeded(Success { output: output.into(), commit: written(state, node, commit) })),
         Ok(false) if round >= spec.max => {
             let failure = Failure::new(FailureKind::Exhausted, format!("`until` does not hold after {round} iterations"));
             ended(node, Failure { output, ..failure.hint("raise `max`, or look at what the last iteration left") }.into())

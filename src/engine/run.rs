@@ -158,7 +158,7 @@ impl<S: Store> Engine<'_, S> {
                 biased;
                 () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
                 () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
-                () = tokio::time::sleep(time_left.unwrap_or_default()), if time_left.is_some() => self.out_of_time()?,
+                () = async { match time_left { Some(left) => tokio::time::sleep(left).await, None => std::future::pending().await } } => self.out_of_time()?,
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
                 Some((node, end)) = self.workers.next() => self.worker_ended(&node, end)?,
                 Some(petition) = petitions.recv() => self.petitioned(petition)?,
@@ -357,7 +357,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn employ(&mut self, node: NodeId, token: CancellationToken, work: Working) {
         self.tokens.insert(node.clone(), token);
-        self.live.nodes.insert(node.clone());
+        self.live.begin(self.journal.state(), node.clone());
         let panicked = node.clone();
         let watches = self.journal.state().is_orchestrator(&node);
         let end = move |panic: Panicked| match Failure::from(panic) {
@@ -378,7 +378,7 @@ impl<S: Store> Engine<'_, S> {
 
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
         self.crew.heard_of_an_end();
-        self.live.nodes.remove(node);
+        self.live.end(node);
         self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
@@ -587,7 +587,7 @@ impl<S: Store> Engine<'_, S> {
         if self.live.stopping {
             return Ok(());
         }
-        let at_work = |owner: &NodeId| self.live.nodes.iter().any(|node| node == owner || node.is_inside(owner));
+        let at_work = |owner: &NodeId| self.live.nodes().any(|node| node == owner || node.is_inside(owner));
         let still: Vec<NodeId> = self.stopped.keys().filter(|owner| !at_work(owner)).cloned().collect();
         still.iter().try_for_each(|owner| self.record_halt(owner))
     }

@@ -125,7 +125,7 @@ pub(super) fn result(state: &RunState, id: &NodeId) -> Value {
             if let Some(commit) = &success.commit {
                 value["commit"] = json!(commit.0);
             }
-            success.output.clone()
+            (*success.output).clone()
         }
         Some(Outcome::Failed(failure)) => failure.output.clone(),
         Some(Outcome::Skipped(_)) | None => Value::Null,
@@ -155,7 +155,7 @@ pub(super) fn item_result(item: &NodeState) -> Value {
         "key": key,
         "ok": success.is_some(),
         "status": item.outcome.as_ref().map_or("waiting", Outcome::word),
-        "output": success.map_or_else(|| failure.map_or(Value::Null, |failure| failure.output.clone()), |success| success.output.clone()),
+        "output": success.map_or_else(|| failure.map_or(Value::Null, |failure| failure.output.clone()), |success| (*success.output).clone()),
         "commit": success.and_then(|success| success.commit.as_ref()).map(|commit| commit.0.clone()),
         "error": failure.map(|failure| failure.message.clone()),
     })

@@ -250,7 +250,7 @@ pub(super) fn give(job: &Job, step: &PlannedStep, said: &StubbedTime, landed: &[
             output
         }
     };
-    Ok(Given { success: Success { output, commit }, is_made_up })
+    Ok(Given { success: Success { output: output.into(), commit }, is_made_up })
 }
 
 /// The output of what joins, chooses or asks, where all goes well.
@@ -318,13 +318,17 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
         Value::String(text) => text.clone(),
         other => other.to_string(),
     });
-    let mut value = json!({"stdout": stdout, "stderr": said.error.clone().unwrap_or_default(), "exit_code": exit_code, "output_tail": stdout});
+    let stderr = said.error.clone().unwrap_or_default();
+    let printed = [("stdout", json!(stdout)), ("stderr", json!(stderr)), ("exit_code", json!(exit_code)), ("output_tail", json!(stdout))];
+    let named = |output: Option<Value>| {
+        let fields = printed.into_iter().chain(output.map(|output| ("output", output)));
+        Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+    };
     if exit_code != 0 {
         let shown: String = command.lines().next().unwrap_or_default().chars().take(200).collect();
-        return Err(Failure { output: value, ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}")) });
+        return Err(Failure { output: named(None), ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}")) });
     }
-    value["output"] = fitting(step, output)?;
-    Ok(value)
+    Ok(named(Some(fitting(step, output)?)))
 }
 
 /// Holds an output against the step's schema.

@@ -5,10 +5,8 @@ use crate::{
     journal::RunState,
     plan::{PlannedStep, Work},
 };
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use foldhash::HashMap;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// What ended steps pass on, each worked out once.
 #[derive(Default)]
@@ -31,8 +29,8 @@ impl Tips {
                 tips.extend(self.of(state, &node.beside(&need.id)).iter().cloned());
             }
         }
-        let item_needs = state.node(node).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
-        tips.extend(item_needs.iter().filter_map(|key| commit(state.outcome(&node.with_item(key)))));
+        let item = state.node(node).and_then(|state| state.item.as_ref());
+        tips.extend(item.into_iter().flat_map(|item| &item.needs).filter_map(|key| commit(state.outcome(&node.with_item(key)))));
         tips.into_iter().collect()
     }
 

@@ -1,10 +1,11 @@
 //! Names of runs, steps, nodes, commits and blobs.
+use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     cmp::Ordering,
     fmt,
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{BuildHasher as _, Hash, Hasher},
     ops::Deref,
     sync::Arc,
 };
@@ -96,10 +97,7 @@ pub struct NodeName {
 
 impl From<NodeName> for NodeId {
     fn from(name: NodeName) -> NodeId {
-        // Always with the same keys: equal names have equal hashes.
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = FixedState::default().hash_one(&name);
         NodeId(Arc::new(Hashed { name, hash }))
     }
 }

@@ -3,7 +3,7 @@ use super::CommitId;
 use crate::tasks::Panicked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 /// How something ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,8 +20,8 @@ pub enum Outcome {
 /// What a step that succeeded leaves behind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Success {
-    /// The step's output as templates see it.
-    pub output: Value,
+    /// The step's output as templates see it; copies share it.
+    pub output: Arc<Value>,
     /// The commit the engine made of its work, where it wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,

@@ -7,11 +7,41 @@ use crate::{
     message::{Block, Message, Reply, Role, SUBMIT, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
-/// A conversation so far. Invariant: messages alternate in role, the first one the user's.
+/// A conversation so far. Copies share what was said, and one that was never begun is nothing: most nodes of a large run
+/// have none.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation(Option<Arc<Talk>>);
+
+impl Deref for Conversation {
+    type Target = Talk;
+
+    fn deref(&self) -> &Talk {
+        static NOTHING: LazyLock<Talk> = LazyLock::new(Talk::default);
+        self.0.as_deref().unwrap_or_else(|| &*NOTHING)
+    }
+}
+
+impl PartialEq for Conversation {
+    fn eq(&self, other: &Conversation) -> bool {
+        **self == **other
+    }
+}
+
+impl Conversation {
+    /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
+    pub fn apply(&mut self, event: &Event) {
+        Arc::make_mut(self.0.get_or_insert_default()).apply(event);
+    }
+}
+
+/// What was said in a conversation. Invariant: messages alternate in role, the first one the user's.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Conversation {
+pub struct Talk {
     brief: Option<Arc<Brief>>,
     messages: Vec<Arc<Message>>,
     calls: Vec<Call>,
@@ -241,9 +271,8 @@ pub(crate) const CARRIED: &str = "told";
 /// What the name of a question ends with that a call itself is, where the name before it is the call's.
 pub(crate) const PERSON: &str = "#person";
 
-impl Conversation {
-    /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
-    pub fn apply(&mut self, event: &Event) {
+impl Talk {
+    fn apply(&mut self, event: &Event) {
         match event {
             Event::AgentBriefed { brief, .. } => {
                 self.push(brief.message.clone());

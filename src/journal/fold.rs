@@ -218,7 +218,7 @@ impl RunState {
             self.todo.insert(step.clone(), Todo::Join);
         }
         for (at, item) in items.iter().enumerate() {
-            let state = NodeState { place: (frame_place, step_place, first + at), item: Some(item.clone()), ..NodeState::default() };
+            let state = NodeState { place: (frame_place, step_place, first + at), item: Some(Arc::new(item.clone())), ..NodeState::default() };
             self.nodes.insert(step.with_item(&item.key), state);
         }
         for item in items {

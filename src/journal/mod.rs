@@ -17,7 +17,7 @@ mod watch;
 mod writer;
 
 pub use blobs::{BlobError, Blobs};
-pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Tally};
+pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};
 pub(crate) use conversation::{CARRIED, CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};

@@ -11,9 +11,10 @@ use crate::{
     plan::{Plan, PlannedStep},
     workflow::Power,
 };
+use foldhash::{HashMap, HashMapExt as _};
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -85,7 +86,7 @@ pub struct NodeState {
     /// When it ended.
     pub ended: Option<Timestamp>,
     /// The item, where it is one.
-    pub item: Option<Item>,
+    pub item: Option<Arc<Item>>,
     /// Where the present attempt works.
     pub workspace: Option<Workspace>,
     /// Its agent's conversation in the present attempt.

@@ -5,13 +5,14 @@ use crate::{
     source::{Source, Spanned},
     workflow::{Budget, Input, On, OnExceed},
 };
+use foldhash::HashMap;
 use petgraph::{
     Direction,
     graph::{DiGraph, NodeIndex},
     visit::EdgeRef as _,
 };
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 

@@ -48,7 +48,7 @@ fn outcome<'a>(records: &'a [Record], shown: &str) -> Option<&'a Outcome> {
 
 fn output(records: &[Record], shown: &str) -> Value {
     let outcome = outcome(records, shown).unwrap_or_else(|| panic!("{shown} has not ended"));
-    outcome.success().unwrap_or_else(|| panic!("{shown}: {outcome:?}")).output.clone()
+    outcome.success().unwrap_or_else(|| panic!("{shown}: {outcome:?}")).output.as_ref().clone()
 }
 
 fn failure(records: &[Record], shown: &str) -> String {
@@ -72,8 +72,8 @@ fn run(outer: &str) -> (Outcome, Vec<Record>) {
 #[test]
 fn loops_calls_and_endings_run_inside_one_journal() {
     let (outcome, records) = run(OUTER);
-    let result = outcome.success().expect("it succeeded").output.clone();
-    assert_eq!(result, json!({"n": "3", "iterations": 3, "said": ["a 1\n", "a 2\n", "b 1\n", "b 2\n"]}));
+    let result = outcome.success().expect("it succeeded").output.as_ref();
+    assert_eq!(*result, json!({"n": "3", "iterations": 3, "said": ["a 1\n", "a 2\n", "b 1\n", "b 2\n"]}));
     assert_eq!(output(&records, "grow#3.look")["stderr"], "3\n");
     assert_eq!(output(&records, "call/b#1.finally#1.bye")["stdout"], "bye b\n");
     assert_eq!(output(&records, "finally#1.always")["stdout"], "3\n", "an ending stands on the work");
@@ -90,7 +90,7 @@ fn a_run_with_frames_ends_the_same_after_a_death_at_any_record() {
         let mut ends: Vec<(String, Value)> = Vec::new();
         for record in records {
             if let Event::StepFinished { node, outcome } = &record.event {
-                let mut output = outcome.success().map(|success| success.output.clone()).unwrap_or_default();
+                let mut output = outcome.success().map(|success| success.output.as_ref().clone()).unwrap_or_default();
                 if let Some(commit) = output.pointer_mut("/bump/commit") {
                     // Commits name their run.
                     *commit = json!("a commit");

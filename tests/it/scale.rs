@@ -97,13 +97,13 @@ fn one_end_is_answered_by_what_it_touches() {
     loop {
         for command in commands {
             let Command::Start { node, attempt } = command else { return assert_eq!((command, ended), (Command::Close, 2_000)) };
-            live.nodes.insert(node.clone());
+            live.begin(&state, node.clone());
             under_way.push_back(node.clone());
             tell(&mut state, Event::StepStarted { node, attempt });
         }
         assert_eq!(decide(&plan, &state, &live), [], "nothing happened since");
         let node = under_way.pop_front().unwrap();
-        live.nodes.remove(&node);
+        live.end(&node);
         tell(&mut state, Event::StepFinished { node, outcome: Outcome::Succeeded(Success::default()) });
         ended += 1;
         commands = decide(&plan, &state, &live);

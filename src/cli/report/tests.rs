@@ -84,7 +84,7 @@ pub(in crate::cli) fn ends(node: &NodeId, outcome: Outcome) -> Event {
 }
 
 pub(in crate::cli) fn succeeded(output: Value, commit: Option<&str>) -> Outcome {
-    Outcome::Succeeded(Success { output, commit: commit.map(CommitId::from) })
+    Outcome::Succeeded(Success { output: output.into(), commit: commit.map(CommitId::from) })
 }
 
 pub(in crate::cli) fn failed(message: &str) -> Outcome {

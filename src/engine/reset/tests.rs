@@ -62,15 +62,15 @@ fn play(plan: &Arc<Plan>, mut records: Vec<Record>, most: usize, ends: &dyn Fn(&
         for command in decide(plan, &state, &live) {
             events.push(match command {
                 Command::Start { node, attempt } => {
-                    live.nodes.insert(node.clone());
+                    live.begin(&state, node.clone());
                     Event::StepStarted { node, attempt }
                 }
                 Command::Continue { node } => {
-                    live.nodes.insert(node);
+                    live.begin(&state, node);
                     continue;
                 }
                 Command::Stop { node, cause } => {
-                    live.nodes.remove(&node);
+                    live.end(&node);
                     Event::StepFinished { node, outcome: Outcome::Skipped(cause) }
                 }
                 Command::Skip { node, cause } => Event::StepFinished { node, outcome: Outcome::Skipped(cause) },
@@ -85,7 +85,8 @@ fn play(plan: &Arc<Plan>, mut records: Vec<Record>, most: usize, ends: &dyn Fn(&
             });
         }
         if events.is_empty() {
-            let Some(node) = live.nodes.pop_first() else { return records };
+            let Some(node) = live.nodes().next().cloned() else { return records };
+            live.end(&node);
             let outcome = ends(&node);
             events.push(Event::StepFinished { node, outcome });
         }

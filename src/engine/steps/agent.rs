@@ -37,17 +37,17 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
         let output = fitting(worker, brief).await?;
         let Some(worktree) = place.worktree.as_ref().filter(|_| step.writes) else {
             place::drop_scratch(task, step, place).await;
-            return Ok(Success { output, commit: None });
+            return Ok(Success { output: output.into(), commit: None });
         };
         if let Some((commit, _)) = &task.state.captured {
             place::keep_result(task, commit).await?;
-            return Ok(Success { output, commit: Some(commit.clone()) });
+            return Ok(Success { output: output.into(), commit: Some(commit.clone()) });
         }
         let (kind, what, why, red) = match place::capture(task, worktree, place, Author { brief: Some(brief), model: worker.talk().model() }).await? {
             Ok(captured) => match check(task, step, place).await? {
                 Checked { passed: true, .. } => {
                     let commit = place::record_work(task, captured).await?;
-                    return Ok(Success { output, commit });
+                    return Ok(Success { output: output.into(), commit });
                 }
                 Checked { tail, .. } => {
                     let red = format!("The checks of this step are red. Mend the cause; do not weaken the checks.\n\n{tail}");

@@ -29,7 +29,7 @@ pub(super) async fn run(task: &Task, spec: &Approve) -> Result<Success, Trouble>
     let Some(Answered { allowed, by, note }) = &question.answer else { return Err(Trouble::Parked) };
     let output = json!({"approved": allowed, "by": by, "note": note.as_deref().unwrap_or_default()});
     if *allowed {
-        return Ok(Success { output, commit: None });
+        return Ok(Success { output: output.into(), commit: None });
     }
     let why = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
     Err(Failure { output, ..Failure::new(FailureKind::Refusal, format!("rejected by {by}{why}")) }.into())

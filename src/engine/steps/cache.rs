@@ -167,7 +167,7 @@ pub(super) async fn look_up(task: &Task, step: &PlannedStep) -> Result<LookedUp,
             place::record_work(task, captured).await?
         }
     };
-    Ok(LookedUp::Hit(Success { output: entry.output, commit }))
+    Ok(LookedUp::Hit(Success { output: entry.output.into(), commit }))
 }
 
 /// Keeps the result of work that was done. What cannot be kept is done again the next time.
@@ -178,7 +178,7 @@ pub(super) async fn keep(task: &Task, key: Option<Key>, success: &Success) {
         return;
     }
     let change = success.commit.clone().zip(key.base).map(|(commit, base)| Span { base, commit });
-    let entry = Entry { run: task.run.run.clone(), output: success.output.clone(), change };
+    let entry = Entry { run: task.run.run.clone(), output: (*success.output).clone(), change };
     let (services, name) = (task.services.clone(), ref_of(&REFS.into(), &key.hash, "result"));
     let kept = blocking(FailureKind::Environment, move || {
         if let Some(change) = &entry.change {

@@ -66,7 +66,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
                 place::keep_result(task, commit).await?;
             }
             clear_away(task, resolver.map(|resolver| resolver.settled.into_inner().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()).await;
-            Ok(Success { output: report.output(), commit: report.commit })
+            Ok(Success { output: report.output().into(), commit: report.commit })
         }
         Err(MergeError::Failed(failure)) => Err((*failure).into()),
         Err(MergeError::Red { commit, tail, report }) => {

@@ -17,7 +17,7 @@ mod shelf;
 use crate::{
     agent::{Account, Trouble, note},
     clock::{Pulse, seconds},
-    event::{CommitId, Event, Failure, FailureKind, Item, NodeId, Outcome, RunStarted, Success},
+    event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, Success},
     journal::{NodeState, Recorder, RunState},
     merge::Source,
     plan::{AgentSpec, Plan, PlannedStep, Work},
@@ -109,11 +109,12 @@ impl Deref for Task {
 
 /// Does a node's work.
 pub(super) async fn run(task: Task) -> End {
-    let Some(step) = task.plan.step(&task.node.step).cloned() else {
+    let plan = task.plan.clone();
+    let Some(step) = plan.step(&task.node.step) else {
         return End::Finished(Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", task.node.step)).into());
     };
     let span = trace::step(&task.node, task.state.attempts);
-    let ended = within(&task, &step, do_work(&task, &step)).instrument(span.clone()).await;
+    let ended = within(&task, step, do_work(&task, step)).instrument(span.clone()).await;
     note(&span, &ended);
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
@@ -208,7 +209,7 @@ pub(super) fn candidates(state: &RunState, at: &NodeId, step: &PlannedStep) -> V
     let candidate = |source: Source| {
         let of = state.node(&source.node)?;
         let key = source.node.item.clone().filter(|_| spec.from.len() == 1).unwrap_or_else(|| source.node.to_string());
-        let said = match &of.outcome.as_ref().and_then(Outcome::success)?.output {
+        let said = match &*of.outcome.as_ref().and_then(Outcome::success)?.output {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
@@ -240,7 +241,7 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
             let commit = of.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.clone());
             let first = || state.frame(&node.frame(of.attempts, 1)).and_then(|frame| frame.base.clone());
             let (Some(commit), Some(base)) = (commit, of.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
-            let title = of.item.as_ref().and_then(Item::title).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
+            let title = of.item.as_ref().and_then(|item| item.title()).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
             sources.push(Source { node, title, commit, base });
         }
     }

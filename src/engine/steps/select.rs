@@ -64,7 +64,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> R
     }
     place::keep_result(task, &source.commit).await?;
     let output = json!({ "winner": choice.winner.key, "why": choice.why, "scores": choice.scores, "commit": source.commit });
-    Ok(Success { output, commit: Some(source.commit.clone()) })
+    Ok(Success { output: output.into(), commit: Some(source.commit.clone()) })
 }
 
 /// Which, and why.
