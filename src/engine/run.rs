@@ -158,7 +158,7 @@ impl<S: Store> Engine<'_, S> {
                 biased;
                 () = self.cancel.cancelled(), if !self.live.stopping => self.stop(),
                 () = async { match timer { Some(due) => clock.sleep_until(due).await, None => std::future::pending().await } } => self.timers_fired()?,
-                () = tokio::time::sleep(time_left.unwrap_or_default()), if time_left.is_some() => self.out_of_time()?,
+                () = async { match time_left { Some(left) => tokio::time::sleep(left).await, None => std::future::pending().await } } => self.out_of_time()?,
                 Some(report) = reports.recv() => self.take(report, &mut reports)?,
                 Some((node, end)) = self.workers.next() => self.worker_ended(&node, end)?,
                 Some(petition) = petitions.recv() => self.petitioned(petition)?,
