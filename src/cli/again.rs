@@ -2,6 +2,7 @@
 use super::{
     Context, Failed,
     args::{self, How},
+    outlet::Outlet,
     report::{json_text, line, pick, put},
     run,
     screen::{Tone, paint, plural, price, thousands},
@@ -84,7 +85,8 @@ fn begin(run: &str, from: &Whence, inputs: &[String], how: &How, context: &mut C
         run::check_models(&plan, how, &project)?;
     }
     let recording = run::recording(how, None, context)?;
-    let options = crate::engine::RunOptions { recording: recording.clone(), ..run::options(how, context) };
+    let outlet = Outlet::default();
+    let options = crate::engine::RunOptions { recording: recording.clone(), ..run::options(how, &outlet, context) };
     let (said, of) = (summary(&reset, &plan), reset.run().clone());
     let prepared = project.begin_again(reset, plan.clone(), &models, options).map_err(|error| match error {
         SetupError::Lease(_) => Failed::from(error).hint(format!("`spinney watch {of}` shows what it does; `spinney cancel {of}` ends it")),
@@ -93,7 +95,7 @@ fn begin(run: &str, from: &Whence, inputs: &[String], how: &How, context: &mut C
     if !how.json {
         put(context, &said)?;
     }
-    let code = run::carry_out(prepared, &plan, &models, how.json, context);
+    let code = run::carry_out(prepared, (&plan, &models), (outlet, how.json), context);
     run::say_recorded(recording.as_deref(), code.as_ref().ok(), context);
     code
 }

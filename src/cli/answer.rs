@@ -107,31 +107,32 @@ fn letter(run: &RunId, (node, question): (&NodeId, &Question), said: &Said, then
         let late = format!("answer `{node}` of run `{run}`: the time for it was over at {}, and it counts as {word}", deadline.at);
         return Err(Failed::new(late).hint(format!("`spinney resume {run}` goes on")));
     }
-    let says = if form.open { text(form, said) } else { yes_or_no(said) };
-    let (allowed, note) = says.map_err(|wants| {
+    let (allowed, note) = says(form, &said.text, said.note.as_deref()).map_err(|wants| {
         let failed = Failed::usage(format!("answer `{node}` of run `{run}` by `{}`", line(&said.text, 60)));
-        failed.hint(wants)
+        failed.hint(if form.open { wants } else { format!("{wants}; what is said besides goes with `--note`") })
     })?;
     Ok(Letter { node: node.clone(), by: who(then, context), at: now, says: Says::Answer { call: question.call.clone(), allowed, note } })
 }
 
-fn yes_or_no(said: &Said) -> Result<(bool, Option<String>), String> {
-    match said.text.trim().to_lowercase().as_str() {
-        "yes" | "y" => Ok((true, said.note.clone())),
-        "no" | "n" => Ok((false, said.note.clone())),
-        _ => Err("it asks for yes or no; what is said besides goes with `--note`".to_owned()),
+/// Reads an answer as a question wants it: whether it allows, and its text or what is said besides. An error says what is
+/// wanted.
+pub(super) fn says(form: &Form, said: &str, note: Option<&str>) -> Result<(bool, Option<String>), String> {
+    let said = said.trim();
+    if form.open {
+        return match said {
+            "" => Err("it asks for a text".to_owned()),
+            _ if !form.choices.is_empty() && !form.choices.iter().any(|choice| choice == said) => {
+                Err(format!("it asks for one of: {}", line(&form.choices.join(", "), 200)))
+            }
+            _ => Ok((true, Some(note.map_or_else(|| said.to_owned(), |note| format!("{said}\n{note}"))))),
+        };
     }
-}
-
-fn text(form: &Form, said: &Said) -> Result<(bool, Option<String>), String> {
-    let text = said.text.trim();
-    if text.is_empty() {
-        return Err("it asks for a text".to_owned());
+    let note = note.map(str::to_owned);
+    match said.to_lowercase().as_str() {
+        "yes" | "y" => Ok((true, note)),
+        "no" | "n" => Ok((false, note)),
+        _ => Err("it asks for yes or no".to_owned()),
     }
-    if !form.choices.is_empty() && !form.choices.iter().any(|choice| choice == text) {
-        return Err(format!("it asks for one of: {}", line(&form.choices.join(", "), 200)));
-    }
-    Ok((true, Some(said.note.as_ref().map_or_else(|| text.to_owned(), |note| format!("{text}\n{note}")))))
 }
 
 fn who(then: &args::Then, context: &Context) -> String {

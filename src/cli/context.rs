@@ -108,13 +108,12 @@ impl From<SetupError> for Failed {
                 None => Failed::usage(error.to_string()),
             },
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
-            SetupError::Recording(_)
-            | SetupError::Journal(_)
-            | SetupError::Illegal(_)
-            | SetupError::Blob(_)
-            | SetupError::Sandbox(_)
-            | SetupError::Trust(_)
-            | SetupError::Empty(_) => Failed::of(&error),
+            SetupError::Illegal(_) => Failed::of(&error).hint(
+                "the workflow has other steps than the run was begun with, which `--accept-changes` cannot take: put their names back, or start a new run",
+            ),
+            SetupError::Recording(_) | SetupError::Journal(_) | SetupError::Blob(_) | SetupError::Sandbox(_) | SetupError::Trust(_) | SetupError::Empty(_) => {
+                Failed::of(&error)
+            }
         }
     }
 }
@@ -132,7 +131,7 @@ impl Context {
         let environment: BTreeMap<String, String> =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR");
+        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR") && environment.get("TERM").is_none_or(|term| term != "dumb");
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
         Context { settings: Context::settings(environment, directory), color, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
     }

@@ -4,6 +4,8 @@
 use super::{
     Context, Failed,
     args::{Demo, How},
+    outlet::Outlet,
+    report::put,
     run as runner,
 };
 use crate::{
@@ -12,7 +14,6 @@ use crate::{
 };
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,17 +25,18 @@ pub(super) fn run(args: &Demo, context: &mut Context) -> Result<u8, Failed> {
     // Only what ships with the program: the user's own files must not change what the demo shows.
     context.settings = Settings { directory: dir.clone(), config: None, home: None, ..context.settings.clone() };
     if !args.json {
-        writeln!(context.out, "A small Rust crate stands in {}\n", dir.display())?;
+        put(context, &format!("A small Rust crate stands in {}\n\n", dir.display()))?;
     }
     let project = runner::open(context)?;
     let models = runner::scripted("the demo's script", script().to_owned())?;
     let plan = runner::compile(&project, "demo", &models, context)?;
-    let prepared = project.start(plan.clone(), &serde_json::Map::new(), &models, runner::options(&How::default(), context))?;
-    let code = runner::carry_out(prepared, &plan, &models, args.json, context)?;
+    let outlet = Outlet::default();
+    let prepared = project.start(plan.clone(), &serde_json::Map::new(), &models, runner::options(&How::default(), &outlet, context))?;
+    let code = runner::carry_out(prepared, (&plan, &models), (outlet, args.json), context)?;
     if !args.json {
-        writeln!(context.out, "\nThe commands above work in that folder\n  cd {}", dir.display())?;
+        put(context, &format!("\nThe commands above work in that folder\n  cd {}\n", dir.display()))?;
         if let Some(program) = program_off_path(context) {
-            writeln!(context.out, "  `spinney` is not on your PATH: it is {}", program.display())?;
+            put(context, &format!("  `spinney` is not on your PATH: it is {}\n", program.display()))?;
         }
     }
     Ok(code)
@@ -86,7 +88,7 @@ fn make_repository(dir: &Path, context: &Context) -> Result<(), Failed> {
             output_cap: 64 * 1024,
             confine: Confinement::None,
         };
-        let output = sandbox.run_blocking(&request).map_err(|error| Failed::of(&error).hint("Spinney needs git 2.40 or newer on the PATH"))?;
+        let output = sandbox.run_blocking(&request).map_err(|error| Failed::of(&error).hint("Spinney needs git 2.41 or newer on the PATH"))?;
         if !output.exit.is_success() {
             return Err(Failed::new(format!("make the demo's repository: git {} said: {}", args.join(" "), output.stderr.text().trim())));
         }

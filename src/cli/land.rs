@@ -37,8 +37,13 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
     must_be_clean(&repo)?;
     must_be_whole(&repo, &report, &branch)?;
     let target = target(&repo, &head, &branch, &run.0)?;
-    repo.forward_checkout(&target).map_err(|error| {
-        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(format!("nothing was changed; `git merge {name}` does the same by hand"))
+    repo.forward_checkout(&head.commit, &target).map_err(|error| {
+        // No `git merge` by hand: it would overwrite a file that is ignored and in the way here.
+        let hint = match &error {
+            GitError::HalfLanded { from, to, .. } => format!("`git read-tree -m -u {to} {from}` brings the files back"),
+            _ => format!("nothing was changed; move what is in the way aside, then `spinney land {run}` again"),
+        };
+        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(hint)
     })?;
     let after = repo.head().map_err(git)?;
     if after.branch != head.branch || after.commit != target {

@@ -15,6 +15,7 @@ mod graph;
 mod init;
 mod land;
 mod list;
+mod outlet;
 mod plan;
 mod report;
 mod run;
@@ -59,10 +60,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
         Command::Config(args) => config::run(&args, &mut context),
+        Command::Doctor(args) => doctor::run(&args, &mut context),
         Command::Explain(args) => explain::run(&args, &mut context),
         Command::Graph(args) => graph::run(&args, &mut context),
         Command::List(args) => list::run(&args, &mut context),
-        Command::Doctor(args) => doctor::run(&args, &mut context),
         Command::Runs(args) => runs::run(&args, &mut context),
         Command::Show(args) => show::run(&args, &mut context),
         Command::Watch(args) => watch::run(&args, &mut context),

@@ -2,7 +2,8 @@
 use super::{
     Context, Failed,
     args::{How, OnAsk, Resume, Run},
-    report::{Report, json_text, line, pick, plain},
+    outlet::{Form, Outlet},
+    report::{Report, line, pick, plain},
     screen::{self, Screen},
     terminal::{self, Terminal},
 };
@@ -12,18 +13,13 @@ use crate::{
     event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
+    library::{FILE_BYTES, read_text},
     llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
 };
 use serde_json::{Map, Value};
-use std::{
-    cell::Cell,
-    fs,
-    io::{self, Write as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -43,9 +39,10 @@ pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     plan.check_inputs(&inputs).map_err(SetupError::Inputs)?;
     check_models(&plan, &args.how, &project)?;
     let recording = recording(&args.how, None, context)?;
-    let options = RunOptions { recording: recording.clone(), ..options(&args.how, context) };
+    let outlet = Outlet::default();
+    let options = RunOptions { recording: recording.clone(), ..options(&args.how, &outlet, context) };
     let prepared = project.start(plan.clone(), &inputs, &models, options)?;
-    let code = carry_out(prepared, &plan, &models, args.how.json, context);
+    let code = carry_out(prepared, (&plan, &models), (outlet, args.how.json), context);
     say_recorded(recording.as_deref(), code.as_ref().ok(), context);
     code
 }
@@ -65,9 +62,10 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
         check_models(&plan, &args.how, &project)?;
     }
     let recording = recording(&args.how, Some(&run), context)?;
-    let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(&args.how, context) };
+    let outlet = Outlet::default();
+    let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(&args.how, &outlet, context) };
     let prepared = project.resume(&run, plan.clone(), &models, options)?;
-    let code = carry_out(prepared, &plan, &models, args.how.json, context);
+    let code = carry_out(prepared, (&plan, &models), (outlet, args.how.json), context);
     say_recorded(recording.as_deref(), code.as_ref().ok(), context);
     code
 }
@@ -140,12 +138,12 @@ pub(super) fn open(context: &mut Context) -> Result<Project, Failed> {
 pub(super) fn models(how: &How, project: &Project, context: &Context) -> Result<Models, Failed> {
     if let Some(path) = &how.script {
         let path = context.settings.directory.join(path);
-        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
+        let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the script `{}`: {error}", path.display())))?;
         return scripted(&format!("`{}`", path.display()), text);
     }
     if let Some(path) = &how.replay {
         let path = context.settings.directory.join(path);
-        let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
+        let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the recording `{}`: {error}", path.display())))?;
         return replayed(&format!("`{}`", path.display()), text, how);
     }
     let endpoints = project.endpoints();
@@ -276,10 +274,10 @@ pub(super) fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>
     Ok(inputs)
 }
 
-/// Says how a run is carried out here.
-pub(super) fn options(how: &How, context: &Context) -> RunOptions {
+/// Says how a run is carried out here; its questions come out where the rest of it does.
+pub(super) fn options(how: &How, outlet: &Outlet, context: &Context) -> RunOptions {
     RunOptions {
-        asker: Arc::new(Terminal::new(how.on_ask, context.interactive && how.on_ask == OnAsk::Park)),
+        asker: Arc::new(Terminal::new(how.on_ask, context.interactive && how.on_ask == OnAsk::Park, outlet.clone())),
         sink: Arc::new(Silent),
         clock: Clock::system(),
         unconfined: how.unconfined,
@@ -308,27 +306,48 @@ fn newest_open(state: &std::path::Path, context: &mut Context) -> Result<RunId, 
 }
 
 /// Carries a run out before the user's eyes and returns the exit code.
-pub(super) fn carry_out(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
+pub(super) fn carry_out(
+    prepared: Prepared,
+    (plan, models): (&Arc<Plan>, &Models),
+    (outlet, json): (Outlet, bool),
+    context: &mut Context,
+) -> Result<u8, Failed> {
     let secrets = prepared.services.secrets.clone();
     let without = |text: String| secrets.text(&text).into_owned();
-    let ended = before_eyes(prepared, plan, models, json, context);
+    let run = prepared.run.clone();
+    let mut screen = Screen::new(context.color);
+    prepared.journal.state().questions().for_each(|(node, question)| screen.recall(node, question));
+    // What holds of an earlier run is not told as if it happened now.
+    let held = prepared.journal.state().started().and_then(|started| started.origin.as_ref()).map_or(0, |origin| origin.held);
+    let form = if json { Form::Json } else { Form::Lines { screen, held } };
+    let writer = outlet.open(context, form, prepared.dir.path().to_owned()).map_err(|error| Failed::new(format!("start: {error}")))?;
+    let signal = Cell::new(terminal::Signal::None);
+    let ended = before_eyes(prepared, (plan, models), (&outlet, json), &signal, context);
+    if let Some(error) = outlet.close(writer, signal.get() != terminal::Signal::None, context) {
+        context.note(&format!("warning: the output breaks off: {error}\nhint: the run ended all the same; `spinney show {run}` tells of it"));
+    }
     ended.map_err(|failed| Failed { message: without(failed.message), hint: failed.hint.map(without), ..failed })
 }
 
-fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool, context: &mut Context) -> Result<u8, Failed> {
+fn before_eyes(
+    prepared: Prepared,
+    (plan, models): (&Arc<Plan>, &Models),
+    (outlet, json): (&Outlet, bool),
+    signal: &Cell<terminal::Signal>,
+    context: &Context,
+) -> Result<u8, Failed> {
     let Prepared { journal, begun, services, dir, run, lease, warnings } = prepared;
     for warning in &warnings {
-        context.note(&format!("warning: {warning}"));
+        outlet.note(&format!("warning: {warning}"));
     }
     let settings = telemetry::Settings::from_env(|name| context.settings.environment.get(name).cloned());
     let telemetry = telemetry::install(&settings, &services.secrets);
     if let Err(error) = &telemetry {
-        context.note(&format!("warning: no traces: failed to {}", because(error)));
+        outlet.note(&format!("warning: no traces: failed to {}", because(error)));
     }
-    let mut lost = None;
     if !json {
         let models = screen::models_line(at_work(plan), models).map(|line| line + "\n").unwrap_or_default();
-        lost = writeln!(context.out, "Run {run} of {}  (ctrl-c stops it; `spinney resume {run}` goes on)\n{models}", plan.name).err();
+        outlet.text(format!("Run {run} of {}  (ctrl-c stops it; `spinney resume {run}` goes on)\n{models}\n", plan.name));
     }
     let span = trace::run(&run.0, &plan.name);
     if let Ok(telemetry) = &telemetry {
@@ -336,26 +355,14 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failed::new(format!("start: {error}")))?;
     let cancel = CancellationToken::new();
-    let (out, err) = (&mut context.out, &mut context.err);
-    let mut screen = Screen::new(context.color);
-    journal.state().questions().for_each(|(node, question)| screen.recall(node, question));
-    // What holds of an earlier run is not told as if it happened now.
-    let held = journal.state().started().and_then(|started| started.origin.as_ref()).map_or(0, |origin| origin.held);
-    let signal = Cell::new(terminal::Signal::None);
-    let mut observe = |record: &Record| {
-        let line = if json { json_text(record).ok() } else { Some(record).filter(|record| record.seq > held).and_then(|record| screen.line(record)) };
-        // A reader that went away (`| head`), or a full disk, does not end the run.
-        if let (None, Some(line)) = (&lost, line) {
-            lost = writeln!(out, "{line}").and_then(|()| out.flush()).err();
-        }
-    };
+    let mut observe = |record: &Record| outlet.record(record);
     begun.iter().for_each(&mut observe);
     let repo = services.repo.clone();
     let ended = runtime.block_on(async {
         let run = engine::run(journal, services, cancel.clone(), &mut observe).instrument(span.clone());
         tokio::select! {
             ended = run => ended,
-            () = terminal::second_signal(&cancel, &signal, err) => Ok(Ended::Interrupted),
+            () = terminal::second_signal(&cancel, signal, outlet) => Ok(Ended::Interrupted),
         }
     });
     repo.close();
@@ -367,7 +374,7 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
     if let Ok(telemetry) = telemetry
         && let Err(error) = telemetry.flush_and_shutdown(FLUSH)
     {
-        context.note(&format!("warning: failed to {}", because(&error)));
+        outlet.note(&format!("warning: failed to {}", because(&error)));
     }
     reaped.map_err(|error| Failed::of(&error))?;
     drop(lease);
@@ -380,15 +387,10 @@ fn before_eyes(prepared: Prepared, plan: &Arc<Plan>, models: &Models, json: bool
         };
         Failed::of(&error).hint(hint.unwrap_or_else(|| format!("`spinney resume {run}` goes on from the last record")))
     })?;
-    let code = code(&ended, signal.get());
-    if lost.is_none() && !json {
-        let end = end(&ended, &run, &dir, plan, context.color)?;
-        lost = context.out.write_all(end.as_bytes()).and_then(|()| context.out.flush()).err();
+    if !json {
+        outlet.text(end(&ended, &run, &dir, plan, context.color)?);
     }
-    if let Some(error) = lost.filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
-        context.note(&format!("warning: the output breaks off: {error}\nhint: the run ended all the same; `spinney show {run}` tells of it"));
-    }
-    Ok(code)
+    Ok(code(&ended, signal.get()))
 }
 
 fn code(ended: &Ended, signal: terminal::Signal) -> u8 {

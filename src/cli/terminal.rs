@@ -1,6 +1,8 @@
 //! The person at the terminal: answers, and signals.
 use super::{
+    answer,
     args::OnAsk,
+    outlet::Outlet,
     report::{block, line, plain},
 };
 use crate::{
@@ -11,11 +13,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures_util::{FutureExt, future::BoxFuture};
-use std::{
-    cell::Cell,
-    io::{self, Write},
-    time::Duration,
-};
+use std::{cell::Cell, io, time::Duration};
 use tokio::{signal::unix::SignalKind, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 
@@ -23,16 +21,22 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Terminal {
     on_ask: OnAsk,
     present: bool,
+    outlet: Outlet,
     /// The line that somebody is about to type: one at a time, and it outlives a question that another answers first.
-    line: Mutex<Option<Typed>>,
+    line: Mutex<Option<BoxFuture<'static, Option<Typed>>>>,
 }
 
-type Typed = BoxFuture<'static, Option<String>>;
+/// A line that was typed.
+struct Typed {
+    text: String,
+    /// How many questions were shown by then.
+    shown: u64,
+}
 
 impl Terminal {
-    /// `present` says whether somebody is at the terminal.
-    pub(super) fn new(on_ask: OnAsk, present: bool) -> Terminal {
-        Terminal { on_ask, present, line: Mutex::new(None) }
+    /// `present` says whether somebody is at the terminal, who reads what comes out of the outlet.
+    pub(super) fn new(on_ask: OnAsk, present: bool, outlet: Outlet) -> Terminal {
+        Terminal { on_ask, present, outlet, line: Mutex::new(None) }
     }
 }
 
@@ -48,31 +52,35 @@ impl Asker for Terminal {
             OnAsk::Allow | OnAsk::Deny | OnAsk::Park => {}
         }
         let mut line = self.line.lock().await;
-        // What was typed before this question stood there is not its answer.
-        if let Some(early) = line.as_mut().and_then(FutureExt::now_or_never) {
-            *line = None;
-            early?;
+        let mut prompt = prompt(node, question);
+        loop {
+            let number = self.outlet.question(prompt).await?;
+            let said = loop {
+                let typed = line.get_or_insert_with(|| read_line(self.outlet.clone()).boxed()).await;
+                *line = None;
+                let typed = typed?;
+                // What was typed before this question stood there is not its answer.
+                if typed.shown >= number {
+                    break typed.text;
+                }
+            };
+            // Who only presses the key for the end of a line means what stands in capitals.
+            let said = if said.trim().is_empty() && !question.form.open { "no" } else { &said };
+            match answer::says(&question.form, said, None) {
+                Ok((allowed, note)) => return Some(Answered { allowed, by: "the terminal".to_owned(), note }),
+                Err(wants) => prompt = format!("{wants}: "),
+            }
         }
-        let prompt = prompt(node, question);
-        let _ = io::stderr().write_all(prompt.as_bytes());
-        let said = line.get_or_insert_with(|| read_line().boxed()).await;
-        *line = None;
-        let said = said?;
-        let said = said.trim();
-        if question.form.open {
-            let fits = !said.is_empty() && (question.form.choices.is_empty() || question.form.choices.iter().any(|choice| choice == said));
-            return fits.then(|| Answered { allowed: true, by: "the terminal".to_owned(), note: Some(said.to_owned()) });
-        }
-        by_option("the terminal", matches!(said, "y" | "Y" | "yes"))
     }
 }
 
-async fn read_line() -> Option<String> {
-    let read = tasks::blocking(|| {
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
+async fn read_line(outlet: Outlet) -> Option<Typed> {
+    let read = tasks::blocking(move || {
+        let mut text = String::new();
+        let bytes = io::stdin().read_line(&mut text).ok()?;
+        (bytes > 0).then(|| Typed { text, shown: outlet.shown() })
     });
-    read.await.ok()?.ok()?
+    read.await.ok()?
 }
 
 fn prompt(node: &NodeId, question: &Question) -> String {
@@ -110,17 +118,26 @@ impl Signal {
     }
 }
 
+/// Waits for a signal that asks the process to end.
+pub(super) async fn signalled() {
+    match Signals::listen() {
+        Ok(mut signals) => {
+            signals.next().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// How long what is under way has to end after a first signal. Commands end well within it; git does not hear of it, and
 /// whatever is ended after that is found by the next process as if this one had died.
 const STOP: Duration = Duration::from_secs(5);
 
 /// Asks the run to stop at the first signal, which `first` is set to, and returns at the second, or where it does not stop.
-pub(super) async fn second_signal(cancel: &CancellationToken, first: &Cell<Signal>, err: &mut Box<dyn Write + Send>) {
+pub(super) async fn second_signal(cancel: &CancellationToken, first: &Cell<Signal>, outlet: &Outlet) {
     let Ok(mut signals) = Signals::listen() else { return std::future::pending().await };
     first.set(signals.next().await);
     cancel.cancel();
-    // Where standard error is gone, stopping goes on all the same.
-    let _ = err.write_all(b"\nstopping after what is under way; once more ends it now\n");
+    outlet.note("\nstopping after what is under way; once more ends it now");
     let _late = tokio::time::timeout(STOP, signals.next()).await;
 }
 

@@ -78,15 +78,15 @@ fn fix(project: &Project, catalog: &Catalog, name: &str, mut verdict: Verdict) -
     for _ in 0..MOST_ROUNDS {
         let source = &verdict.source;
         let edits: Vec<&Edit> = verdict.diagnostics.iter().filter(|found| found.source == *source).filter_map(|found| found.fix.as_ref()).collect();
-        let (text, more) = source::apply(&source.text, &edits);
+        // What was YAML stays YAML, whatever was thought of a place in it.
+        let (mut text, mut more) = source::apply(&source.text, &edits);
+        if !is_yaml(source, &text) {
+            (text, more) = source::apply(&source.text, &harmless(source, &edits));
+        }
         if more.is_empty() || text == source.text {
             break;
         }
         let next = judge(catalog, name, Source { name: source.name.clone(), text });
-        // What was YAML stays YAML, whatever was thought of a place in it.
-        if next.diagnostics.iter().any(|found| found.code == codes::SYNTAX) {
-            break;
-        }
         made.extend(more.into_iter().map(|edit| change(source, edit)));
         verdict = next;
     }
@@ -95,6 +95,23 @@ fn fix(project: &Project, catalog: &Catalog, name: &str, mut verdict: Verdict) -
         write(&path, &verdict.source.text).map_err(|error| Failed::new(format!("write `{}`: {error}", line(&path.display().to_string(), 200))))?;
     }
     Ok(Verdict { fixed: made, ..verdict })
+}
+
+/// Returns those changes after which, one made after the other, the file still is YAML.
+fn harmless<'e>(source: &Source, edits: &[&'e Edit]) -> Vec<&'e Edit> {
+    let mut kept = Vec::new();
+    for edit in edits {
+        kept.push(*edit);
+        if !is_yaml(source, &source::apply(&source.text, &kept).0) {
+            kept.pop();
+        }
+    }
+    kept
+}
+
+fn is_yaml(source: &Source, text: &str) -> bool {
+    let changed = Arc::new(Source { name: source.name.clone(), text: text.to_owned() });
+    Workflow::load(&changed).err().is_none_or(|Diagnostics(found)| found.iter().all(|found| found.code != codes::SYNTAX))
 }
 
 /// Says what a change changes, and where that stood.

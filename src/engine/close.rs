@@ -84,6 +84,9 @@ impl Close {
     async fn clear_away(&self, services: &Services) {
         let (workspaces, worktrees) = (services.workspaces.clone(), self.worktrees.clone());
         let cleared = tasks::blocking(move || {
+            for error in workspaces.clear() {
+                tracing::info!(target: trace::TARGET, "the rest of a worktree stays: {error}");
+            }
             // Only those that are there: opening would make again what was removed by a process that died then.
             let there = workspaces.slugs().unwrap_or_default();
             for (slug, base, commit) in worktrees.into_iter().filter(|(slug, ..)| there.contains(slug)) {
@@ -97,6 +100,7 @@ impl Close {
                     tracing::info!(target: trace::TARGET, "the view {slug} stays: {error}");
                 }
             }
+            workspaces.fold();
         });
         if let Err(panic) = cleared.await {
             tracing::warn!(target: trace::TARGET, "clearing away failed: {panic}");

@@ -5,7 +5,7 @@
 use super::{Settings, SetupError};
 use crate::{
     event::BlobId,
-    library::Trust,
+    library::{Trust, read_text},
     llm::{Endpoint, Endpoints, Price, Protocol, Rates, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
@@ -343,14 +343,10 @@ fn read(path: &Path, inside: Option<&Path>) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let strays = inside.is_some_and(|project| !fs::canonicalize(project).is_ok_and(|project| real.starts_with(project)));
-    let metadata = fs::metadata(&real)?;
-    if strays || !metadata.is_file() {
+    if strays {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file of the project"));
     }
-    if metadata.len() > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is longer than {MAX_BYTES} bytes")));
-    }
-    fs::read_to_string(real).map(Some)
+    read_text(&real, MAX_BYTES).map(Some)
 }
 
 fn shown(path: &Path, home: Option<&Path>) -> String {

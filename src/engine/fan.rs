@@ -67,7 +67,10 @@ fn multiplied(matrix: &Matrix, scope: &Scope) -> Result<Vec<Combination>, Failur
     if axes.iter().any(|(_, values)| values.is_empty()) {
         return Ok(Vec::new());
     }
-    combinations(&axes, &excluded).map_err(|error| template(&format!("failed to {error}")))
+    match combinations(&axes, &excluded).map_err(|error| template(&format!("failed to {error}")))? {
+        left if left.is_empty() => Err(template("`matrix.exclude` leaves no combination")),
+        left => Ok(left),
+    }
 }
 
 /// Makes every item with every combination. An item that needs others needs them in every combination.

@@ -19,7 +19,7 @@ use crate::{
     git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
     journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
-    library::{Found, Kind, Library, Places, RootKind, Trust, TrustError},
+    library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
     llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
@@ -329,7 +329,7 @@ impl Project {
     pub fn workflow_source(&self, name: &str) -> Result<(Source, bool), SetupError> {
         if name.ends_with(".yaml") || name.ends_with(".yml") {
             let path = self.settings.directory.join(name);
-            let text = fs::read_to_string(&path).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
+            let text = read_text(&path, FILE_BYTES).map_err(|source| SetupError::File { path: name.to_owned(), source })?;
             let trusted = self.trust.is_trusted(BlobId::of(text.as_bytes()).0.as_str());
             return Ok((Source { name: name.to_owned(), text }, trusted));
         }
@@ -520,6 +520,11 @@ impl Project {
         found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
     }
 
+    /// Returns what commands get of the user's environment.
+    pub(super) fn command_environment(&self, secrets: &Secrets) -> BTreeMap<String, String> {
+        secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
+    }
+
     fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
@@ -550,7 +555,7 @@ impl Project {
             cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
-            env: secrets::outside(sandbox::clean_env(&self.settings.environment), &secrets),
+            env: self.command_environment(&secrets),
             secrets,
             journal: dir.path().join("journal.db"),
             project: self.checkout().to_owned(),

@@ -85,7 +85,10 @@ impl Workspaces {
 
 /// Judges the files themselves; also returns the large ones that a filter will make small, perhaps.
 fn before_storing(worktree: &Worktree, policy: &TreePolicy, taking: &Taking<'_>) -> Result<(Vec<Violation>, Vec<Vec<u8>>), GitError> {
-    let nested = taking.touched.nested.iter().map(|path| Violation::Repository(path::quote(path)));
+    let nested = taking.touched.nested.iter().map(|nested| {
+        let is_repository = fs::symlink_metadata(worktree.path().join(path::file(nested)).join(".git")).is_ok();
+        if is_repository { Violation::Repository(path::quote(nested)) } else { Violation::Submodule(path::quote(nested)) }
+    });
     let held = taking.touched.held.iter().map(|held| Violation::Secret { path: held.shown.clone(), name: held.secret.clone() });
     let mut violations: Vec<Violation> = nested.chain(held).collect();
     let mut large = Vec::new();

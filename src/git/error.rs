@@ -32,7 +32,7 @@ pub enum GitError {
         minutes: u64,
     },
     /// The git program is too old.
-    #[error("use git {found}: git 2.40 or newer is needed, for merges without a checkout")]
+    #[error("use git {found}: git 2.41 or newer is needed, for merges without a checkout")]
     TooOld {
         /// What was found.
         found: String,
@@ -121,6 +121,16 @@ pub enum GitError {
         /// Where.
         paths: Vec<String>,
     },
+    /// Files of the checkout were moved, their branch was not, and neither could be undone.
+    #[error("move the branch to {to}: {reason}; the files of the checkout are already those of {to}")]
+    HalfLanded {
+        /// Where the branch stands.
+        from: CommitId,
+        /// Where the files stand.
+        to: CommitId,
+        /// Why the branch did not move.
+        reason: String,
+    },
     /// Git refused or failed.
     #[error("run `git {command}`: {reason}")]
     Failed {
@@ -158,7 +168,7 @@ impl GitError {
         match self {
             GitError::NotFound { .. } => Some("go into a git repository, or name one with `-C DIR`; `git init` makes one"),
             GitError::Bare { .. } => Some("run inside a clone or a worktree of it"),
-            GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.40 or newer and see that it is on PATH"),
+            GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.41 or newer and see that it is on PATH"),
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
             GitError::HoldsSecret { .. } => Some("take the value out, or leave the file to git's ignore rules"),
             _ => None,

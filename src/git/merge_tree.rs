@@ -1,8 +1,13 @@
 //! Merging in the object database: no checkout, no index, nothing of the user's is touched.
 //!
-//! Git's own merge decides, since it alone knows merge drivers, renormalisation and moved folders.
+//! Git's own merge decides, since it alone knows merge drivers, renormalisation and moved folders. Which files they are for
+//! is read from the `.gitattributes` of what is there already, as in a merge by hand. A driver is a program, and only those
+//! run that the user's or the repository's configuration had when the repository was opened: what an agent writes into
+//! `.gitattributes` can choose among them, and a driver that turned up since counts as one that fails, which is a conflict.
+//! They stand in this program's own folder, so that a relative path names no program of the tree.
 use super::{
     error::GitError,
+    lock,
     objects::{Blob, Mode, TreeId},
     path, program,
     repository::Repository,
@@ -50,6 +55,7 @@ impl Repository {
     /// Merges `theirs` into `ours`. `base` is what `theirs` was made from; `None` has git find it in the history.
     pub fn merge_commits(&self, base: Option<&CommitId>, ours: &CommitId, theirs: &CommitId) -> Result<Merged, GitError> {
         let mut call = self.git(["merge-tree", "--write-tree", "-z", "--messages", "--allow-unrelated-histories"]);
+        call = call.within(lock::own_folder(self)?).variable("GIT_ATTR_SOURCE", &ours.0).settings(self.late_drivers()?);
         if let Some(base) = base {
             call = call.arg(format!("--merge-base={base}"));
         }
@@ -61,6 +67,29 @@ impl Repository {
         };
         parse(&output.whole("merge-tree")?, clean).ok_or(GitError::Garbled { command: "merge-tree".to_owned(), reason: "a record is not whole" })
     }
+
+    /// Returns settings by which merge drivers fail that were not there, or were others, when the repository was opened.
+    fn late_drivers(&self) -> Result<Vec<String>, GitError> {
+        let output = self.git(["config", "--list", "-z", "--includes"]).output()?;
+        if !output.is_success() {
+            return Err(program::failed("config --list".to_owned(), &output));
+        }
+        let listed = output.whole("config --list")?;
+        let late = listed.split(|&byte| byte == 0).map(String::from_utf8_lossy).filter_map(|entry| {
+            let (name, value) = entry.split_once('\n').unwrap_or((&entry, ""));
+            (is_driver(name) && !self.merge_drivers().iter().any(|(known, was)| known == name && was == value)).then(|| name.to_owned())
+        });
+        let late: Vec<String> = late.collect();
+        match late.iter().find(|name| name.contains('=')) {
+            Some(_) => Err(GitError::Garbled { command: "config --list".to_owned(), reason: "the name of a merge driver that is new holds a `=`" }),
+            None => Ok(late.into_iter().map(|name| format!("{name}=false")).collect()),
+        }
+    }
+}
+
+/// Returns whether a setting is the program of a merge driver.
+pub(super) fn is_driver(key: &str) -> bool {
+    key.starts_with("merge.") && key.ends_with(".driver")
 }
 
 /// Reads `TREE NUL (MODE ID STAGE TAB PATH NUL)* NUL (COUNT NUL PATH*COUNT KIND NUL MESSAGE NUL)*`.

@@ -181,7 +181,7 @@ impl Repository {
         if a == b {
             return Ok(Vec::new());
         }
-        let listed = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"]).arg(&a.0).arg(&b.0).bytes()?;
+        let listed = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"]).arg(&a.0).arg(&b.0).bytes()?;
         let mut changes = parse_changes(&listed).ok_or(GitError::Garbled { command: "diff-tree".to_owned(), reason: "a record is not whole" })?;
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(changes)

@@ -52,8 +52,10 @@ pub enum Violation {
         /// Where it points.
         target: String,
     },
-    /// A repository inside the worktree, or a changed submodule.
+    /// A repository inside the worktree.
     Repository(String),
+    /// A submodule that was moved to another commit, or in whose folder there are files.
+    Submodule(String),
     /// A name that some file system takes for `.git`.
     GitName(String),
     /// A file beyond the limit.
@@ -87,6 +89,12 @@ impl fmt::Display for Violation {
             Violation::Repository(path) => {
                 write!(f, "`{path}` is a git repository of its own, whose files a commit cannot hold; remove its `.git`, or the whole folder")
             }
+            Violation::Submodule(path) => {
+                write!(
+                    f,
+                    "`{path}` is a submodule: a commit can remove it or put something else in its place, but not move it to another commit or hold the files of its folder; empty the folder, or remove it whole"
+                )
+            }
             Violation::GitName(path) => write!(f, "`{path}` has a name that stands for `.git` on some file systems"),
             Violation::TooLarge { path, bytes } => write!(f, "`{path}` has {bytes} bytes, more than a file may have; add it to `.gitignore` if it was built"),
             Violation::Secret { path, name } => {
@@ -108,6 +116,9 @@ pub(super) fn judge(policy: &TreePolicy, change: &Change, link: Option<&[u8]>) -
         found.push(Violation::GitName(path.clone()));
     }
     match &change.after {
+        Some(Blob { mode: Mode::Gitlink, .. }) if change.before.as_ref().is_some_and(|before| before.mode == Mode::Gitlink) => {
+            found.push(Violation::Submodule(path.clone()));
+        }
         Some(Blob { mode: Mode::Gitlink, .. }) => found.push(Violation::Repository(path.clone())),
         Some(Blob { mode: Mode::Link, .. }) => {
             let target = link.unwrap_or_default();

@@ -135,6 +135,24 @@ impl Call<'_> {
         self
     }
 
+    /// Has git run in this folder.
+    pub(super) fn within(mut self, folder: PathBuf) -> Self {
+        self.cwd = folder;
+        self
+    }
+
+    /// Sets a variable of git's environment.
+    pub(super) fn variable(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    /// Adds settings, `NAME=VALUE` each.
+    pub(super) fn settings(mut self, settings: Vec<String>) -> Self {
+        self.before.extend(settings.into_iter().flat_map(|setting| ["-c".into(), setting.into()]));
+        self
+    }
+
     /// Has git use this index, without a worktree.
     pub(super) fn index(mut self, index: &Path) -> Self {
         self.variables.push(("GIT_INDEX_FILE", index.to_string_lossy().into_owned()));

@@ -2,6 +2,7 @@
 use super::{
     commit::Identity,
     error::GitError,
+    merge_tree::is_driver,
     path,
     process::{Git, Output},
     program,
@@ -15,8 +16,8 @@ use std::{
     sync::Arc,
 };
 
-/// The oldest git that merges trees with a given merge base.
-const OLDEST: (u32, u32) = (2, 40);
+/// The oldest git that merges trees with a given merge base, and reads attributes from a tree.
+const OLDEST: (u32, u32) = (2, 41);
 
 /// A repository with a checkout. Cheap to clone; holds no handle and no lock.
 #[derive(Debug, Clone)]
@@ -32,6 +33,7 @@ struct Found {
     user: Option<Identity>,
     object_format: String,
     content_settings: Vec<(String, String)>,
+    merge_drivers: Vec<(String, String)>,
     libgit2: bool,
     reftable: bool,
 }
@@ -66,6 +68,7 @@ impl Repository {
             user: config.user(),
             object_format: config.get("extensions.objectformat").unwrap_or("sha1").to_owned(),
             content_settings: config.content_settings(),
+            merge_drivers: config.merge_drivers(),
             root: place.root,
             git_dir: place.git_dir,
             common_dir: place.common_dir,
@@ -142,13 +145,23 @@ impl Repository {
     /// Returns the difference of two commits as a patch, for people.
     pub fn diff(&self, a: &CommitId, b: &CommitId, colour: bool) -> Result<String, GitError> {
         let colour = if colour { "--color=always" } else { "--color=never" };
-        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-M", colour, "--end-of-options"]);
+        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none", "--submodule=short", "-M", colour, "--end-of-options"]);
         call.arg(&a.0).arg(&b.0).shown()
     }
 
     /// Returns the files that differ between two commits, with counts of lines, for people.
     pub fn diffstat(&self, a: &CommitId, b: &CommitId) -> Result<String, GitError> {
-        let call = self.git(["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-M", "--color=never", "--stat=100", "--end-of-options"]);
+        let call = self.git([
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=none",
+            "--submodule=short",
+            "-M",
+            "--color=never",
+            "--stat=100",
+            "--end-of-options",
+        ]);
         call.arg(&a.0).arg(&b.0).shown()
     }
 
@@ -200,6 +213,11 @@ impl Repository {
         &self.0.content_settings
     }
 
+    /// Returns the programs that joined files when the repository was opened; keys in git's form.
+    pub(super) fn merge_drivers(&self) -> &[(String, String)] {
+        &self.0.merge_drivers
+    }
+
     /// Returns whether worktrees must be registered by git itself.
     pub(super) fn uses_reftable(&self) -> bool {
         self.0.reftable
@@ -212,11 +230,19 @@ fn open_objects(common_dir: &Path) -> Result<git2::Repository, git2::Error> {
     git2::Repository::open_ext(common_dir, flags, std::iter::empty::<&Path>())
 }
 
-fn check_version(program: &Git) -> Result<(), GitError> {
+/// Returns the version of the git program on the `PATH` of an environment.
+///
+/// # Errors
+/// `TooOld` or `Program`.
+pub fn load_version(environment: &BTreeMap<String, String>) -> Result<String, GitError> {
+    check_version(&Git::new(program::environment(environment))?)
+}
+
+fn check_version(program: &Git) -> Result<String, GitError> {
     let said = program.run(vec!["version".into()], Path::new("/"), Vec::new())?.line();
     let found = said.strip_prefix("git version ").unwrap_or(&said);
     match version(found) {
-        Some(version) if version >= OLDEST => Ok(()),
+        Some(version) if version >= OLDEST => Ok(found.to_owned()),
         _ => Err(GitError::TooOld { found: found.to_owned() }),
     }
 }
@@ -290,7 +316,7 @@ impl Config {
             let name = key.strip_prefix("hook.")?.rsplit_once('.')?.0;
             Some(format!("hook.{name}.enabled=false"))
         });
-        let content = self.system.iter().filter(|(key, _)| shapes_content(key) && self.get(key).is_none());
+        let content = self.system.iter().filter(|(key, _)| (shapes_content(key) || is_driver(key)) && self.get(key).is_none());
         let content = content.map(|(key, value)| format!("{key}={value}"));
         // Fetching what is missing is how a partial clone reads at all; nothing else may reach out.
         let reach = if self.is_partial() { "protocol.ext.allow=never" } else { "protocol.allow=never" };
@@ -310,6 +336,10 @@ impl Config {
             .filter(|(key, _)| shapes_content(key))
             .chain(self.own.iter().filter(|(key, _)| shapes_content(key) || of_disk.contains(&key.as_str())));
         all.cloned().collect()
+    }
+
+    fn merge_drivers(&self) -> Vec<(String, String)> {
+        self.system.iter().chain(&self.own).filter(|(key, _)| is_driver(key)).cloned().collect()
     }
 
     fn is_partial(&self) -> bool {
@@ -395,6 +425,6 @@ mod tests {
         ] {
             assert_eq!(version(text), expected, "{text}");
         }
-        assert!((2, 40) >= OLDEST && (2, 39) < OLDEST && (3, 0) >= OLDEST);
+        assert!((2, 41) >= OLDEST && (2, 40) < OLDEST && (3, 0) >= OLDEST);
     }
 }

@@ -6,7 +6,7 @@
 use super::{
     error::GitError,
     held::{self, Held},
-    objects::{Mode, TreeId},
+    objects::TreeId,
     path, program,
     repository::Repository,
     sparse::Ground,
@@ -21,7 +21,8 @@ use tempfile::{NamedTempFile, TempPath};
 pub(super) struct Snapshot {
     /// The tree of all files that are tracked in `onto`, or neither tracked nor ignored.
     pub(super) tree: TreeId,
-    /// Repositories inside the worktree, which no tree can hold; sorted, without a slash at their end.
+    /// Repositories inside the worktree, and folders of submodules with files in them, which no tree can hold; sorted, without
+    /// a slash at their end.
     pub(super) nested: Vec<Vec<u8>>,
     /// Files that hold a secret: the tree has of them what `onto` has.
     pub(super) held: Vec<Held>,
@@ -34,7 +35,7 @@ pub(super) struct Touched {
     pub(super) present: Vec<Vec<u8>>,
     /// Files that are gone, sorted.
     pub(super) gone: Vec<Vec<u8>>,
-    /// Repositories inside, sorted.
+    /// Repositories inside, and folders of submodules that are not checked out and hold files; sorted.
     pub(super) nested: Vec<Vec<u8>>,
     /// Files that hold a secret and are in none of the others, sorted.
     pub(super) held: Vec<Held>,
@@ -78,7 +79,7 @@ impl<'a> Taking<'a> {
         let mut taking = Taking { repository, worktree, onto: onto.clone(), index, touched: Touched::default() };
         taking.find_tracked()?;
         taking.find_untracked()?;
-        taking.find_hidden(onto)?;
+        taking.find_hidden(&workspaces.submodules(onto)?);
         taking.touched.present.sort();
         taking.touched.gone.sort();
         taking.touched.nested.sort();
@@ -120,14 +121,18 @@ impl<'a> Taking<'a> {
     }
 
     fn find_tracked(&mut self) -> Result<(), GitError> {
-        let call = self.repository.git(["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all"]);
+        // Of submodules: whether they are gone or something else now. Git starts nothing in them for that.
+        let call = self.repository.git(["diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=dirty"]);
         let listed = call.on(self.worktree.path(), &self.index).bytes()?;
         let fields: Vec<&[u8]> = listed.split(|&byte| byte == 0).collect();
         for record in fields.chunks_exact(2) {
             let path = record[1].to_vec();
-            if record[0] == b"D" {
+            let is_folder = || fs::symlink_metadata(self.worktree.path().join(path::file(&path))).is_ok_and(|found| found.is_dir());
+            if record[0].ends_with(b" D") {
                 self.touched.gone.push(path);
-            } else if fs::symlink_metadata(self.worktree.path().join(path::file(&path))).is_ok_and(|found| found.is_dir()) {
+            } else if record[0].starts_with(b":160000 ") && is_folder() {
+                // A submodule that is still one: `find_hidden` looks at it.
+            } else if is_folder() {
                 // A folder where a file was is a type change to git only if it is a repository.
                 self.touched.nested.push(path.clone());
                 self.touched.gone.push(path);
@@ -157,21 +162,16 @@ impl<'a> Taking<'a> {
 
     /// Finds what git passes over in submodules: files in the folder of one that is not checked out, and a checkout of another
     /// commit than the recorded one. Other changes inside a checked out submodule are not seen; git would have to run in it.
-    fn find_hidden(&mut self, onto: &CommitId) -> Result<(), GitError> {
-        if self.repository.read_blob(onto, ".gitmodules")?.is_none() {
-            return Ok(());
-        }
-        let entries = self.repository.entries(&self.repository.tree_of(onto)?)?;
-        for (path, _) in entries.into_iter().filter(|(_, entry)| entry.mode == Mode::Gitlink) {
-            let folder = self.worktree.path().join(path::file(&path));
+    fn find_hidden(&mut self, submodules: &[Vec<u8>]) {
+        for path in submodules {
+            let folder = self.worktree.path().join(path::file(path));
             let real = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
             if real && is_checkout(&folder) {
-                self.touched.present.push(path);
+                self.touched.present.push(path.clone());
             } else if real && fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
-                self.touched.nested.push(path);
+                self.touched.nested.push(path.clone());
             }
         }
-        Ok(())
     }
 }
 

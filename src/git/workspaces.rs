@@ -7,6 +7,7 @@
 use super::{
     error::GitError,
     lock::Lock,
+    objects::Mode,
     private,
     program::lock_of,
     refs::{Expected, ref_of},
@@ -22,9 +23,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 /// Where the worktrees of a run are.
@@ -38,7 +40,15 @@ pub struct Workspaces {
     only: Option<Scope>,
     /// What git folders of worktrees' own call commits, once it was looked up.
     names: Arc<OnceLock<String>>,
+    /// The submodules of commits, once they were looked up.
+    submodules: Arc<Mutex<BTreeMap<CommitId, Submodules>>>,
 }
+
+/// The paths of submodules.
+type Submodules = Arc<[Vec<u8>]>;
+
+/// Commits whose submodules are remembered.
+const REMEMBERED: usize = 64;
 
 /// How a worktree is kept apart from the user's repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +100,9 @@ struct Note {
     admin: PathBuf,
     /// Whether it was handed out; before that nobody worked in it.
     ready: bool,
+    /// Whether it is being removed: what is left of it then is nobody's work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    leaving: bool,
     /// Globs of the files that were checked out, where that is not all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     only: Option<Vec<String>>,
@@ -154,6 +167,7 @@ impl Workspaces {
             secrets: Secrets::default(),
             only: None,
             names: Arc::default(),
+            submodules: Arc::default(),
         })
     }
 
@@ -227,12 +241,13 @@ impl Workspaces {
         let (path, state) = (self.folder.join(slug), self.state(slug));
         let present = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
         match self.note(slug) {
+            Some(note) if note.leaving => self.discard(slug)?,
             Some(note) if note.ready && note.base == *base && present => {
                 // A git that was killed with this program's last life has left it.
                 register::clear(&lock_of(&state.join("index")))?;
                 let admin = self.attached(slug, &note.admin, base)?;
                 let only = note.only.as_deref().map(Scope::compile).transpose().ok().flatten();
-                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true, only: note.only })?;
+                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true, leaving: false, only: note.only })?;
                 let checkpoint = Mutex::new(self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?);
                 return Ok(Worktree { slug: slug.to_owned(), path, base: base.clone(), admin, state, only, checkpoint });
             }
@@ -257,14 +272,38 @@ impl Workspaces {
         self.discard(&worktree.slug)
     }
 
-    /// Removes the worktree of a name, whatever is in it.
+    /// Removes the worktree of a name, whatever is in it. It is marked first, so that where this process dies over it the
+    /// rest is known for what it is: see [`Workspaces::clear`].
     pub fn discard(&self, slug: &str) -> Result<(), GitError> {
         check_name(slug)?;
+        if let Some(note) = self.note(slug).filter(|note| !note.leaving) {
+            self.write_note(slug, &Note { leaving: true, ..note })?;
+        }
         self.delete(&self.folder.join(slug))?;
-        let state = self.state(slug);
-        fs::remove_dir_all(&state).map_err(GitError::io("remove", &state))?;
         let base = self.ref_name(slug, "base");
-        self.repository.ref_at(&base)?.map_or(Ok(()), |at| self.repository.delete_ref(&base, &at))
+        if let Some(at) = self.repository.ref_at(&base)? {
+            self.repository.delete_ref(&base, &at)?;
+        }
+        let state = self.state(slug);
+        fs::remove_dir_all(&state).map_err(GitError::io("remove", state))
+    }
+
+    /// Removes the rest of worktrees over whose removal a process died, and returns why some of it stays.
+    pub fn clear(&self) -> Vec<GitError> {
+        let is_rest = |slug: &str| match self.note(slug) {
+            Some(note) => note.leaving,
+            None => fs::symlink_metadata(self.folder.join(slug)).is_err(),
+        };
+        match self.slugs() {
+            Ok(slugs) => slugs.iter().filter(|slug| is_rest(slug)).filter_map(|slug| self.discard(slug).err()).collect(),
+            Err(error) => vec![error],
+        }
+    }
+
+    /// Removes the folder itself, where no worktree is left in it and nothing that was moved aside.
+    pub fn fold(&self) {
+        // Only empty folders can be removed so.
+        let _ = fs::remove_dir(self.folder.join(".engine")).and_then(|()| fs::remove_dir(&self.folder));
     }
 
     /// Returns where the worktree of a name stands, or will stand.
@@ -286,7 +325,7 @@ impl Workspaces {
         let (path, state) = (self.folder.join(slug), self.state(slug));
         self.repository.tree_of(commit)?;
         let only = || self.only.as_ref().map(|files| files.patterns().to_vec());
-        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false, only: only() })?;
+        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false, leaving: false, only: only() })?;
         fs::create_dir(&path).map_err(GitError::io("make", &path))?;
         let admin = self.attach(slug, self.isolation, commit)?;
         let worktree =
@@ -298,7 +337,7 @@ impl Workspaces {
             Some(only) => Ground { repository: &self.repository, files: &worktree.path, index: &worktree.index() }.check_out(commit, only)?,
         }
         self.show(&worktree, &worktree.index())?;
-        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true, only: only() })?;
+        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true, leaving: false, only: only() })?;
         let seen = self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?;
         Ok(Worktree { checkpoint: Mutex::new(seen), ..worktree })
     }
@@ -342,6 +381,22 @@ impl Workspaces {
         }
     }
 
+    /// Returns the submodules of a commit, whether or not `.gitmodules` names them.
+    pub(super) fn submodules(&self, commit: &CommitId) -> Result<Submodules, GitError> {
+        let remembered = || self.submodules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = remembered().get(commit) {
+            return Ok(found.clone());
+        }
+        let entries = self.repository.entries(&self.repository.tree_of(commit)?)?;
+        let found: Submodules = entries.into_iter().filter(|(_, entry)| entry.mode == Mode::Gitlink).map(|(path, _)| path).collect();
+        let mut all = remembered();
+        if all.len() >= REMEMBERED {
+            all.clear();
+        }
+        all.insert(commit.clone(), found.clone());
+        Ok(found)
+    }
+
     /// Looks the user's branches and tags up, once.
     fn names(&self) -> Result<&str, GitError> {
         if let Some(names) = self.names.get() {
@@ -366,7 +421,7 @@ impl Workspaces {
         let not = |reason: String| GitError::NotCaptured { slug: worktree.slug.clone(), reason };
         let snapshot = self.snapshot(worktree, commit)?;
         if let Some(nested) = snapshot.nested.first() {
-            return Err(not(format!("`{}` is a repository of its own, which no commit holds", super::path::quote(nested))));
+            return Err(not(format!("`{}` is a repository of its own or a submodule's folder, whose files no commit holds", super::path::quote(nested))));
         }
         if let Some(held) = snapshot.held.first() {
             return Err(not(format!("`{}` holds a secret, and is in no commit", held.shown)));

@@ -24,6 +24,6 @@ pub use lease::{Lease, LeaseError};
 pub use prefix::{Prefix, Unlike};
 pub(crate) use state::account;
 pub use state::{Branch, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};
-pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from, settle};
+pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from, read_page, settle};
 pub use watch::{Reason, Watch};
 pub use writer::{Closed, Journal, JournalError, Recorder, Report};

@@ -164,6 +164,16 @@ pub fn read_from(dir: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
     Ok(look(&existing(dir)?, first)?.records)
 }
 
+/// Reads at most so many records of the run in `dir` from this one on, without a look at whether there are more.
+///
+/// # Errors
+/// Those of reading what is there.
+pub fn read_page(dir: &Path, first: u64, most: u64) -> Result<Vec<Record>, StoreError> {
+    let path = existing(dir)?;
+    let connection = connect_read_only(&path).map_err(|error| database(&path, error))?;
+    Ok(load(&connection, &path, first, most)?.records)
+}
+
 /// Lets the journal of the run in `dir` go on from the records that are there, where some are lost from its end or nothing
 /// says whether any are. Whoever calls holds the run's `Lease`, and knows that what they told of is done again.
 ///
@@ -171,7 +181,7 @@ pub fn read_from(dir: &Path, first: u64) -> Result<Vec<Record>, StoreError> {
 /// Those of reading what is there, and those of writing.
 pub fn settle(dir: &Path) -> Result<(), StoreError> {
     let path = existing(dir)?;
-    let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0)?.records;
+    let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0, u64::MAX)?.records;
     Mark::all_synced(records.len() as u64).create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
 }
 
@@ -294,7 +304,7 @@ fn look(path: &Path, first: u64) -> Result<Loaded, StoreError> {
     // First the mark: it must not ask for what is appended in between.
     let mark = path.parent().map_or(Ok(Err(Fault::Missing)), Mark::read).map_err(|error| system(&mark::beside(path), error))?;
     let connection = connect_read_only(path).map_err(|error| database(path, error))?;
-    let loaded = load(&connection, path, first)?;
+    let loaded = load(&connection, path, first, u64::MAX)?;
     if loaded.format < SEALED {
         return Ok(loaded);
     }
@@ -306,7 +316,7 @@ fn look(path: &Path, first: u64) -> Result<Loaded, StoreError> {
     Ok(Loaded { mark: Some(mark), ..loaded })
 }
 
-fn load(connection: &Connection, path: &Path, first: u64) -> Result<Loaded, StoreError> {
+fn load(connection: &Connection, path: &Path, first: u64, most: u64) -> Result<Loaded, StoreError> {
     let format = check_format(connection, path)?;
     let named = |error| database(path, error);
     let sealed = format >= SEALED;
@@ -314,7 +324,9 @@ fn load(connection: &Connection, path: &Path, first: u64) -> Result<Loaded, Stor
     let mut statement = connection.prepare(if sealed { SELECT } else { SELECT_UNSEALED }).map_err(named)?;
     let mut rows = statement.query([if first == 0 { i64::MIN } else { i64::try_from(first).unwrap_or(i64::MAX) }]).map_err(named)?;
     let mut records = Vec::new();
-    while let Some(row) = rows.next().map_err(named)? {
+    while (records.len() as u64) < most
+        && let Some(row) = rows.next().map_err(named)?
+    {
         let found: i64 = row.get(0).map_err(named)?;
         let seq = first + records.len() as u64;
         let gap = |expected| StoreError::Gap { path: path.to_owned(), expected, found: found.into() };

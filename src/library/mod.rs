@@ -15,6 +15,7 @@ mod walk;
 
 pub use builtin::MaterialiseError;
 pub use trust::{Trust, TrustError};
+pub use walk::{FILE_BYTES, read_text};
 
 use std::{
     collections::BTreeMap,

@@ -7,6 +7,8 @@ use std::{
 
 /// The longest file that is read as text, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 1 << 20;
+/// The longest file that is read because somebody names it, in bytes.
+pub const FILE_BYTES: u64 = 1 << 30;
 /// How many names of one folder are looked at.
 const MAX_ENTRIES: usize = 5_000;
 /// How many folders one walk enters.
@@ -118,13 +120,21 @@ impl Walk {
 
     /// Reads a text file.
     pub(super) fn text(&mut self, path: &Path) -> Option<String> {
-        let text = bytes(path, MAX_TEXT_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8")));
-        text.map_err(|error| self.warn(path, &format!("cannot be read: {error}"))).ok()
+        read_text(path, MAX_TEXT_BYTES).map_err(|error| self.warn(path, &format!("cannot be read: {error}"))).ok()
     }
 
     fn warn(&mut self, path: &Path, what: &str) {
         self.warnings.push(format!("`{}` {what}", path.display()));
     }
+}
+
+/// Reads a plain file of text, of at most `max` bytes, wherever it is: what somebody names on the command line, say. Devices
+/// and pipes, which need not end, are refused.
+///
+/// # Errors
+/// Where it is something else, longer, or not UTF-8.
+pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
+    String::from_utf8(bytes(path, max)?).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
 /// Reads a plain file of at most `max` bytes.

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     prompts,
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Approve, Base, Budget, OnExceed, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind},
+    workflow::{Approve, Base, Budget, OnExceed, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind, misread},
 };
 use globset::GlobBuilder;
 use std::collections::BTreeMap;
@@ -206,9 +206,9 @@ fn patterns(step: &Step, findings: &mut Findings<'_>) {
 }
 
 fn check_pattern(glob: &Spanned<String>, findings: &mut Findings<'_>) {
-    if glob.split('/').any(|part| part == "..") {
-        let error = findings.error(codes::BAD_GLOB, glob.span, format!("`{}` leads out of the repository", glob.value));
-        findings.report(error.help("patterns are relative to its top folder"));
+    if let Some(misread) = misread(glob) {
+        let error = findings.error(codes::BAD_GLOB, glob.span, format!("`{}` {}", glob.value, misread.wrong));
+        findings.report(error.help(misread.help));
     } else if let Err(error) = GlobBuilder::new(glob).literal_separator(true).build() {
         findings.report(findings.error(codes::BAD_GLOB, glob.span, format!("`{}` is not a pattern: {}", glob.value, error.kind())));
     }

@@ -7,7 +7,7 @@ use super::{
     shapes::{Shape, Shapes, Wrong},
 };
 use crate::{
-    prompts::{self, Reading, TemplateError},
+    prompts::{self, Command, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
@@ -239,28 +239,25 @@ impl<'a> Reader<'a> {
             Place::Scalar(span) => (file.clone(), file.locate(span, text, part)),
             Place::File(source) => (source.clone(), Span { start: part.start, end: part.end }),
         };
-        match check(text, used) {
-            Ok(readings) => {
-                if let (Use::Condition, [only]) = (used, readings.as_slice())
-                    && let Some(kind) = self.no_condition(text, only, sight)
-                {
-                    let (source, span) = locate(only.span.clone());
-                    let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
-                    self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
-                }
-                for reading in readings {
-                    let (source, span) = locate(reading.span.clone());
-                    self.reading(&reading, &Spot { source, span }, sight);
-                }
-            }
-            Err((code, error)) => {
-                let (source, span) = locate(error.span.clone());
-                let told = Diagnostic::error(code, &source, span, error.message);
-                let told = error.help.into_iter().fold(told, Diagnostic::help);
-                let exact = source.text.get(span.range()) == text.get(error.span.clone());
-                let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
-                self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
-            }
+        let (readings, errors) = check(text, used);
+        if let (Use::Condition, [only]) = (used, readings.as_slice())
+            && let Some(kind) = self.no_condition(text, only, sight)
+        {
+            let (source, span) = locate(only.span.clone());
+            let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
+            self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
+        }
+        for reading in readings {
+            let (source, span) = locate(reading.span.clone());
+            self.reading(&reading, &Spot { source, span }, sight);
+        }
+        for (code, error) in errors {
+            let (source, span) = locate(error.span.clone());
+            let told = Diagnostic::error(code, &source, span, error.message);
+            let told = error.help.into_iter().fold(told, Diagnostic::help);
+            let exact = source.text.get(span.range()) == text.get(error.span.clone());
+            let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
+            self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
         }
     }
 
@@ -304,10 +301,8 @@ impl<'a> Reader<'a> {
             ["env", ..] if sight.steps => {}
             ["steps", id, rest @ ..] if sight.steps => self.step_reading(id, rest, reading.optional, &Reads { spot, sight }),
             ["steps"] if sight.steps => {
-                if sight.step.is_some() {
-                    let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read: not all of them have ended here".to_owned());
-                    self.found.report(error.help("name the step: `steps.ID.output`"));
-                }
+                let error = spot.error(codes::UNKNOWN_FIELD, "`steps` as a whole cannot be read".to_owned());
+                self.found.report(error.help("name the step: `steps.ID.output`"));
             }
             ["loop", rest @ ..] if self.in_loop(sight) => {
                 if let Some(name) = rest.first().filter(|name| !LOOP.contains(name)) {
@@ -557,7 +552,7 @@ impl<'a> Reader<'a> {
             };
             let label = if own { "this step" } else { "this loop" };
             let in_file = wait.source == *self.found.source;
-            let error = if in_file && !backward { Diagnostic { fix: Some(reader.need(&wait.source, target)), ..error } } else { error };
+            let error = if in_file && !backward { Diagnostic { fix: reader.need(&wait.source, target), ..error } } else { error };
             self.found.report(if in_file { error.also(reader.id.span, label) } else { error });
         }
     }
@@ -615,28 +610,37 @@ impl Spot {
 fn quotable(text: &str, part: &Range<usize>) -> bool {
     let path = text[part.clone()].trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
     let quoted = format!("{} | sh{}", &text[..part.end], &text[part.end..]);
-    path && prompts::check_shell(&quoted).err().is_none_or(|next| next.span.start > part.end)
+    path && prompts::check_shell(&quoted).is_ok_and(|command| command.unquoted.iter().all(|other| other.span.start != part.start))
 }
 
-/// Checks one template as it is used.
-fn check(text: &str, used: Use) -> Result<Vec<Reading>, (&'static str, TemplateError)> {
-    let parsed = |result: Result<Vec<Reading>, TemplateError>| result.map_err(|error| (codes::TEMPLATE, error));
+/// Checks one template as it is used, and returns what it reads as far as it can be read.
+fn check(text: &str, used: Use) -> (Vec<Reading>, Vec<(&'static str, TemplateError)>) {
+    let parsed = |result: Result<Vec<Reading>, TemplateError>| match result {
+        Ok(readings) => (readings, Vec::new()),
+        Err(error) => (Vec::new(), vec![(codes::TEMPLATE, error)]),
+    };
     match used {
         Use::Text => parsed(prompts::check(text)),
-        Use::Shell => {
-            parsed(prompts::check(text))?;
-            prompts::check_shell(text).map_err(|error| (codes::UNQUOTED, error))
-        }
+        Use::Shell => match prompts::check_shell(text) {
+            Ok(Command { readings, unquoted, comments }) => {
+                let unquoted = unquoted.into_iter().map(|error| (codes::UNQUOTED, error));
+                (readings, unquoted.chain(comments.into_iter().map(|error| (codes::TEMPLATE, error))).collect())
+            }
+            Err(error) => parsed(Err(error)),
+        },
         Use::Condition => parsed(prompts::check_condition(text)),
         Use::Value => {
-            let readings = parsed(prompts::check(text))?;
+            let (readings, mut errors) = parsed(prompts::check(text));
             let whole = text.trim().starts_with("{{") && prompts::check_condition(text).is_ok();
-            let error = || TemplateError {
-                message: "this must be one whole expression".to_owned(),
-                span: 0..text.len(),
-                help: Some("write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned()),
-            };
-            if whole { Ok(readings) } else { Err((codes::NOT_AN_EXPRESSION, error())) }
+            if errors.is_empty() && !whole {
+                let error = TemplateError {
+                    message: "this must be one whole expression".to_owned(),
+                    span: 0..text.len(),
+                    help: Some("write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned()),
+                };
+                errors.push((codes::NOT_AN_EXPRESSION, error));
+            }
+            (readings, errors)
         }
     }
 }

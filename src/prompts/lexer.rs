@@ -5,10 +5,12 @@ use std::{fmt, ops::Range};
 /// What stands outside expressions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outside {
-    /// Text that stands for itself; also the inside of `{% raw %}`.
+    /// Text that stands for itself.
     Literal(Range<usize>),
+    /// The inside of `{% raw %}`.
+    Raw(Range<usize>),
     /// `{# … #}`.
-    Comment,
+    Comment(Range<usize>),
     /// `{{`: an expression follows.
     Output,
     /// `{%`: a tag follows.
@@ -44,6 +46,9 @@ impl fmt::Display for Token<'_> {
         }
     }
 }
+
+/// How text gets into a template that only looks like a part of it.
+pub(super) const VERBATIM: &str = "what only looks like a template goes between `{% raw %}` and `{% endraw %}`";
 
 /// Longer signs before their prefixes.
 const SIGNS: [&str; 28] =
@@ -82,18 +87,18 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         self.opened = start;
         self.last_end = start;
-        let markers = ["{{", "{%", "{#"];
-        if !markers.iter().any(|marker| rest.starts_with(marker)) {
-            let length = rest.bytes().zip(rest.bytes().skip(1)).position(|(a, b)| a == b'{' && matches!(b, b'{' | b'%' | b'#'));
-            self.at = length.map_or(self.text.len(), |length| start + length);
-            return Ok((self.at > start).then_some(Outside::Literal(start..self.at)));
+        let next = marker(self.text, start).unwrap_or(self.text.len());
+        if next > start || rest.is_empty() {
+            self.at = next;
+            return Ok((next > start).then_some(Outside::Literal(start..next)));
         }
         if let Some(comment) = rest.strip_prefix("{#") {
             let Some(end) = comment.find("#}") else {
-                return Err(TemplateError::new("this comment is never closed", start..start + 2, Some("add `#}`".to_owned())));
+                let help = format!("add `#}}`; {VERBATIM}");
+                return Err(TemplateError::new("this comment is never closed", start..start + 2, Some(help)));
             };
             self.at = start + end + 4;
-            return Ok(Some(Outside::Comment));
+            return Ok(Some(Outside::Comment(start..self.at)));
         }
         self.at += 2;
         if self.text[self.at..].starts_with('-') {
@@ -116,7 +121,7 @@ impl<'a> Lexer<'a> {
             let after = inside + usize::from(self.text[inside..].starts_with('-'));
             if let Some(length) = bare_tag(&self.text[after..], "endraw") {
                 self.at = after + length;
-                return Ok(Outside::Literal(body..from + found));
+                return Ok(Outside::Raw(body..from + found));
             }
             from = inside;
         }
@@ -254,6 +259,19 @@ impl<'a> Lexer<'a> {
     fn unexpected(&self, wanted: &str) -> TemplateError {
         TemplateError::new(format!("expected `{wanted}`, found {}", self.token), self.span(), None)
     }
+}
+
+/// Returns where the next `{{`, `{%` or `{#` stands. After a `$` a `{#` is none: shells write `${#name}` for a length.
+fn marker(text: &str, from: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    (from..bytes.len().saturating_sub(1)).find(|&at| {
+        bytes[at] == b'{'
+            && match bytes[at + 1] {
+                b'{' | b'%' => true,
+                b'#' => at == 0 || bytes[at - 1] != b'$',
+                _ => false,
+            }
+    })
 }
 
 /// Returns the length of `NAME %}` at the start of `text`, spaces and `-` included.

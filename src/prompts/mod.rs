@@ -81,13 +81,30 @@ pub fn check(text: &str) -> Result<Vec<Reading>, TemplateError> {
     Ok(readings(&outline))
 }
 
-/// Checks a template that becomes a shell command: as [`check`], and every `{{ }}` must end in `sh` or `raw`, `sh` outside
-/// of quotes and here-documents, where its own quotes would not hold.
-pub fn check_shell(text: &str) -> Result<Vec<Reading>, TemplateError> {
+/// What is to be said of a template that becomes a shell command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// What it reads, in the order of the text.
+    pub readings: Vec<Reading>,
+    /// Values that get in unquoted: every `{{ }}` must end in `sh` or `raw`, `sh` outside of quotes and here-documents, where
+    /// its own quotes would not hold.
+    pub unquoted: Vec<TemplateError>,
+    /// Comments of the template's language, which would take a part of the command away: shells have comments of their own.
+    pub comments: Vec<TemplateError>,
+}
+
+/// Checks a template that becomes a shell command.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_shell(text: &str) -> Result<Command, TemplateError> {
     let outline = engine::outline(text)?;
     engine::compile(text, &outline)?;
-    shell::check(text, &outline)?;
-    Ok(readings(&outline))
+    let comment = |span: &Range<usize>| {
+        let help = format!("begin a comment of the shell with `#`; {}", lexer::VERBATIM);
+        TemplateError::new("a template's comment takes this part of the command away", span.clone(), Some(help))
+    };
+    Ok(Command { readings: readings(&outline), unquoted: shell::check(text, &outline), comments: outline.comments.iter().map(comment).collect() })
 }
 
 /// Checks a condition, written as `expr` or `{{ expr }}`.

@@ -8,6 +8,10 @@ pub(super) struct Outline {
     pub(super) chains: Vec<Chain>,
     /// Text, outputs and tags in the order of the file.
     pub(super) pieces: Vec<Piece>,
+    /// `{# … #}`.
+    pub(super) comments: Vec<Range<usize>>,
+    /// Every `{#` that begins no comment and stands for itself.
+    pub(super) signs: Vec<usize>,
     /// The expressions that loops run over.
     pub(super) loops: Vec<Range<usize>>,
     /// Filters, tests and functions used.

@@ -5,7 +5,7 @@
 //! so what slips through here is still refused there.
 use super::{
     TemplateError,
-    lexer::{Lexer, Outside, Token},
+    lexer::{Lexer, Outside, Token, VERBATIM},
     outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind},
 };
 use std::ops::Range;
@@ -36,10 +36,20 @@ pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
     let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), blocks: Vec::new(), depth: 0 };
     while let Some(token) = reader.lexer.next_outside()? {
         match token {
-            Outside::Literal(span) => reader.outline.pieces.push(Piece::Literal(span)),
-            Outside::Comment => {}
-            Outside::Output => reader.output()?,
-            Outside::Tag => reader.tag()?,
+            Outside::Literal(span) => {
+                reader.outline.signs.extend(text[span.clone()].match_indices("{#").map(|(at, _)| span.start + at));
+                reader.outline.pieces.push(Piece::Literal(span));
+            }
+            Outside::Raw(span) => reader.outline.pieces.push(Piece::Literal(span)),
+            Outside::Comment(span) => reader.outline.comments.push(span),
+            Outside::Output => {
+                let start = reader.lexer.last_end;
+                reader.output().map_err(|error| foreign(text, start, error))?;
+            }
+            Outside::Tag => {
+                let start = reader.lexer.last_end;
+                reader.tag().map_err(|error| foreign(text, start, error))?;
+            }
         }
     }
     match reader.blocks.last() {
@@ -50,6 +60,18 @@ pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
         )),
         None => Ok(reader.outline),
     }
+}
+
+/// Says how to write what may be no template at all: `{{.ID}}`, `{%s}`. Who writes templates puts a space after the sign.
+fn foreign(text: &str, start: usize, error: TemplateError) -> TemplateError {
+    let inside = text[start + 2..].trim_start_matches('-');
+    let word = inside.trim_start();
+    let at_sign = error.span.start == text.len() - word.len() && !word.starts_with(|c: char| c.is_alphanumeric() || "_}%".contains(c));
+    if inside.starts_with(char::is_whitespace) && (error.help.is_some() || !at_sign) {
+        return error;
+    }
+    let help = error.help.map_or_else(|| VERBATIM.to_owned(), |help| format!("{help}; {VERBATIM}"));
+    TemplateError { help: Some(help), ..error }
 }
 
 struct Reader<'a> {

@@ -30,6 +30,10 @@ impl Rewritten {
                 edits.push((chain.span.end, format!(" | __known(at={number}))")));
             }
         }
+        for sign in &outline.signs {
+            edits.push((*sign, "{{\"".to_owned()));
+            edits.push((sign + 2, "\"}}".to_owned()));
+        }
         for target in &outline.loops {
             edits.push((target.start, "((".to_owned()));
             edits.push((target.end, ") | __steps)".to_owned()));

@@ -11,8 +11,9 @@ use std::ops::Range;
 /// How deep quotes and substitutions may nest.
 const MAX_NESTING: usize = 64;
 
-/// Checks every output of a command's template.
-pub(super) fn check(text: &str, outline: &Outline) -> Result<(), TemplateError> {
+/// Returns what is wrong with the outputs of a command's template, up to where it cannot be read on.
+pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
+    let mut found = Vec::new();
     let mut shell = Shell::default();
     let mut blocks: Vec<(Vec<Inside>, usize)> = Vec::new();
     for piece in &outline.pieces {
@@ -20,17 +21,18 @@ pub(super) fn check(text: &str, outline: &Outline) -> Result<(), TemplateError> 
             Piece::Literal(span) => shell.read(&text[span.clone()]),
             Piece::Output { span, ending } if !ending.closed => {
                 let help = format!("write `{{{{ {} | sh }}}}` to pass it as one word, or `| raw` to splice it in as shell code", &text[span.clone()]);
-                return Err(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
+                found.push(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
+                shell.word();
             }
             Piece::Output { span, ending } => {
                 if ending.quoted {
-                    shell.require_open(span)?;
+                    found.extend(shell.require_open(span).err());
                 }
                 shell.word();
             }
             Piece::Tag { span, kind: TagKind::Filter } => {
                 let help = Some("apply the filter to the value, before `sh`".to_owned());
-                return Err(TemplateError::new("a filter section in a command could undo the quotes of `sh`", span.clone(), help));
+                found.push(TemplateError::new("a filter section in a command could undo the quotes of `sh`", span.clone(), help));
             }
             Piece::Tag { span, kind: kind @ (TagKind::Open | TagKind::Branch | TagKind::Close) } => {
                 // Every way through a block leaves the quotes as they were, so that reading on in one line is right.
@@ -38,7 +40,8 @@ pub(super) fn check(text: &str, outline: &Outline) -> Result<(), TemplateError> 
                     (TagKind::Open, _) => blocks.push(shell.place()),
                     (_, Some(before)) if *before != shell.place() => {
                         let help = Some("close in a block the quotes that are opened in it, and no others".to_owned());
-                        return Err(TemplateError::new("the quotes of the command depend on which branch is taken", span.clone(), help));
+                        found.push(TemplateError::new("the quotes of the command depend on which branch is taken", span.clone(), help));
+                        return found;
                     }
                     (TagKind::Close, _) => drop(blocks.pop()),
                     _ => {}
@@ -47,7 +50,7 @@ pub(super) fn check(text: &str, outline: &Outline) -> Result<(), TemplateError> 
             Piece::Tag { kind: TagKind::Other, .. } => {}
         }
     }
-    Ok(())
+    found
 }
 
 /// What a shell is in the middle of.

@@ -248,7 +248,8 @@ fn a_command_lets_nothing_in_unquoted() {
         "echo \"{% if a %}x{% else %}y{% endif %}\" {{ a | sh }}",
         "{% for f in fs %}cp 'x' {{ f | sh }}\n{% endfor %}",
     ] {
-        check_shell(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        let command = check_shell(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        assert_eq!(command.unquoted, [], "{good}");
     }
     for bad in [
         "echo {{ a }}",
@@ -284,10 +285,29 @@ fn a_command_lets_nothing_in_unquoted() {
         "(true)# {{ a | sh }}",
         "echo $(x)#'\n{{ a | sh }}",
     ] {
-        let error = check_shell(bad).expect_err(bad);
+        let command = check_shell(bad).unwrap_or_else(|error| panic!("{bad}: {error}"));
+        let error = command.unquoted.first().expect(bad);
         assert!(error.help.is_some(), "{bad}");
         assert!(bad.get(error.span.clone()).is_some_and(|text| !text.is_empty()), "{bad}");
     }
+}
+
+/// Shells have `${#name}`, other programs `{{.ID}}` and `{%s}`: code is never taken for a comment, and errors say what to do.
+#[test]
+fn what_only_looks_like_a_template_is_kept_or_explained() {
+    let text = |template: &str| render(template, &scope()).unwrap_or_else(|error| panic!("{template}: {error}"));
+    assert_eq!(text("${#V} {{ inputs.flag }} ${V%#} ${#V[@]}"), "${#V} true ${V%#} ${#V[@]}");
+    assert_eq!(text("${#V}"), "${#V}");
+    assert_eq!(text("{% if true %}${#V}{% endif %}{% raw %}${#a} {# b #}{% endraw %}{# c #}"), "${#V}${#a} {# b #}");
+    assert_eq!(check_shell("n=${#V}; m=${V%#}").expect("a command").comments, []);
+    let comments = check_shell("echo {# a #} b {# c #} {{ x | sh }}").expect("a command").comments;
+    assert_eq!(comments.iter().map(|error| error.span.clone()).collect::<Vec<_>>(), [5..12, 15..22]);
+    assert!(comments.iter().all(|error| error.help.as_ref().is_some_and(|help| help.contains("{% raw %}"))));
+    for foreign in ["docker ps --format '{{.ID}}'", "{{json .}}", "{{ .ID }}", "awk '{%s}'", "printf {%-9s}", "echo {# x", "{{}}"] {
+        let error = check_shell(foreign).expect_err(foreign);
+        assert!(error.help.as_ref().is_some_and(|help| help.contains("{% raw %}")), "{foreign}: {error:?}");
+    }
+    assert_eq!(check("{{ a b }}").expect_err("two words").help, None);
 }
 
 #[test]
@@ -344,12 +364,12 @@ fn what_does_not_parse_is_refused_with_a_place_and_help() {
         ("{% if a %}{% endfor %}{% endif %}", "this does not belong to the open `{% if %}`", Some("close it first with `{% endif %}`")),
         ("{% fro x in y %}", "unknown tag `fro`", Some("did you mean `for`?")),
         ("{% include 'a' %}", "`include` is not available here", Some("a template is one self-contained text: use `if`, `for`, `set` and filters")),
-        ("{# a", "this comment is never closed", Some("add `#}`")),
-        ("{#}", "this comment is never closed", Some("add `#}`")),
+        ("{# a", "this comment is never closed", Some("add `#}`; what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
+        ("{#}", "this comment is never closed", Some("add `#}`; what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
         ("{% raw %}{{", "`{% raw %}` is never closed", Some("add `{% endraw %}`")),
         ("{{ __tera_context }}", "`__tera_context`: names that begin with two underscores are reserved", None),
         ("{{ a | __known(at=0) }}", "unknown filter `__known`", None),
-        ("{{ <x /> }}", "expected a value, found `<`", None),
+        ("{{ <x /> }}", "expected a value, found `<`", Some("what only looks like a template goes between `{% raw %}` and `{% endraw %}`")),
         ("{{ not not a }}", "`not` cannot follow `not`", None),
         ("{{ a. }}", "expected a name after `.`, found the end of the expression", None),
     ];

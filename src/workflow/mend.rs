@@ -3,19 +3,32 @@ use super::types::Step;
 use crate::source::{Edit, Source, Span};
 
 impl Step {
-    /// Returns the change that makes this step need another one.
-    pub fn need(&self, source: &Source, other: &str) -> Edit {
+    /// Returns the change that makes this step need another one; `None` where its place is written in a way of its own.
+    pub fn need(&self, source: &Source, other: &str) -> Option<Edit> {
         let text = &source.text;
-        match self.place.needs {
-            Some(needs) if text[needs.start..].starts_with('[') => {
-                let empty = text[needs.start + 1..].trim_start().starts_with(']');
-                put(needs.start + 1, if empty { other.to_owned() } else { format!("{other}, ") })
-            }
-            Some(needs) if text[needs.start..].starts_with("- ") => put(needs.start, format!("- {other}{}", new_line(text, needs.start))),
-            Some(needs) => Edit { span: needs, text: format!("[{}, {other}]", text[needs.range()].trim()) },
-            None if text[self.place.map.start..].starts_with('{') => put(self.place.map.start + 1, format!(" needs: [{other}],")),
-            None => put(self.place.map.start, format!("needs: [{other}]{}", new_line(text, self.place.map.start))),
+        let Some(needs) = self.place.needs else {
+            let map = self.place.map.start;
+            return match text[map..].chars().next()? {
+                '{' => Some(put(map + 1, format!(" needs: [{other}],"))),
+                // An anchor, a tag or an alias stands before the map, or for it.
+                '&' | '!' | '*' => None,
+                _ => Some(put(map, format!("needs: [{other}]{}", new_line(text, map)))),
+            };
+        };
+        let written = &text[needs.range()];
+        if text[needs.start..].starts_with('[') {
+            let empty = text[needs.start + 1..].trim_start().starts_with(']');
+            return Some(put(needs.start + 1, if empty { other.to_owned() } else { format!("{other}, ") }));
         }
+        if written.is_empty() || written.starts_with("- ") {
+            // Of a list that is indented like its key the parser knows no place, but of its entries.
+            let first = self.needs.first()?.step.span.start;
+            let line = text[..first].rfind('\n').map_or(0, |newline| newline + 1);
+            let dash = line + text[line..first].find("- ").filter(|dash| text[line..line + dash].trim().is_empty())?;
+            return Some(put(dash, format!("- {other}{}", new_line(text, dash))));
+        }
+        let plain = !written.contains('\n') && !written.starts_with(['&', '!', '*', '-', '|', '>']);
+        plain.then(|| Edit { span: needs, text: format!("[{}, {other}]", written.trim()) })
     }
 }
 

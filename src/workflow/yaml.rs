@@ -120,7 +120,7 @@ fn explain(source: &Arc<Source>, error: &serde_saphyr::Error) -> Diagnostic {
         inner = error;
     }
     let at = error.location().or_else(|| inner.location()).map(|at| place_of_error(source, at)).unwrap_or_default();
-    match inner {
+    let told = match inner {
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
@@ -138,7 +138,21 @@ fn explain(source: &Arc<Source>, error: &serde_saphyr::Error) -> Diagnostic {
             let line = source.text.get(..at.start).unwrap_or_default().rfind('\n').map_or(0, |newline| newline + 1);
             if source.text[line..].trim_start_matches(' ').starts_with('\t') { told.help("indent with spaces: YAML has no tabs there") } else { told }
         }
+    };
+    if told.code == codes::SYNTAX && opens_with_template(source, at) {
+        told.help("quote a value that begins so: `\"{{ … }}\"`; to YAML `{` opens a map")
+    } else {
+        told
     }
+}
+
+/// Returns whether a value begins with `{{` and is not quoted, on the line of an error or on that before it.
+fn opens_with_template(source: &Source, at: Span) -> bool {
+    let last = source.text.get(..at.start).unwrap_or_default().lines().count().max(1);
+    source.text.lines().take(last).skip(last.saturating_sub(2)).any(|line| {
+        let opened = |sign: &str| line.match_indices(sign).any(|(at, _)| line[..at].matches(['"', '\'']).count() % 2 == 0);
+        [": {{", "- {{", "[{{"].into_iter().any(opened)
+    })
 }
 
 fn too_much(source: &Arc<Source>, at: Span) -> Diagnostic {

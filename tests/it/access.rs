@@ -255,3 +255,27 @@ fn work_outside_the_scope_that_is_never_mended_fails_and_lands_nowhere() {
     assert!(outcome["failed"]["message"].as_str().unwrap().contains("stray.txt"), "{outcome}");
     assert_eq!(bench.git(&["branch", "--list", "spinney/*"]), "");
 }
+
+#[test]
+fn a_scope_that_comes_out_empty_fails_the_step_before_anything_runs() {
+    let workflow = |scope: &str| {
+        format!("version: 1\nname: dir\ninputs: {{ dir: {{ type: string }} }}\nsteps:\n  work: {{ run: \"echo x | tee README.md new.txt\", scope: {scope} }}\n")
+    };
+    for (scope, dir) in [("['{{ inputs.dir }}']", ""), ("['{{ inputs.dir }}/**']", ""), ("['{{ inputs.dir }}']", "!new.txt"), ("'{{ [inputs.dir] }}'", " ")] {
+        let bench = Bench::new().workflow("dir", &workflow(scope));
+        let (said, records) = bench.run("dir", "conversations: []", &["--input", &format!("dir={dir}")]);
+        said.code(1);
+        let failed = &outcome(&records, "work")["failed"];
+        assert!(failed["message"].as_str().unwrap().contains("`scope`: failed to use the glob `") && failed["hint"].is_string(), "{failed}");
+        assert!(!records.iter().any(|record| matches!(record.event, Event::WorkspaceMade { .. })), "{scope}");
+    }
+    let bench = Bench::new().workflow("dir", &workflow("['{{ inputs.dir }}']"));
+    bench.run("dir", "conversations: []", &["--input", "dir=."]).0.code(0);
+    assert_eq!(bench.git(&["diff", "--name-only", "main", &format!("spinney/{}", bench.newest())]), "README.md\nnew.txt\n");
+    let mut bench = bench;
+    for scope in ["['']", "[' ']", "['/']", "['/**']", "['!q.txt', '**']"] {
+        bench = bench.workflow("dir", &workflow(scope));
+        let said = bench.spinney(&["validate", "dir"]).code(2);
+        assert!(said.out.contains("E080") && said.out.contains("help"), "{}", said.out);
+    }
+}

@@ -88,6 +88,21 @@ fn the_same_work_is_not_done_twice_and_other_work_is() {
 }
 
 #[test]
+fn a_result_hangs_on_the_environment_that_commands_get() {
+    let flags = "version: 1\nname: flags\nsteps: { a: { run: 'echo \"$CFLAGS $UNKNOWN\"', cache: { key: [x] } } }\n";
+    let bench = Bench::new().workflow("flags", flags).env("CFLAGS", "-O0");
+    let run = |bench: &Bench| {
+        let (said, records) = bench.run("flags", "conversations: []", &[]);
+        said.code(0);
+        (hits(&records).len(), outcome(&records, "a")["succeeded"]["output"]["stdout"].as_str().unwrap().trim().to_owned())
+    };
+    assert_eq!((run(&bench), run(&bench)), ((0, "-O0".to_owned()), (1, "-O0".to_owned())));
+    let bench = bench.env("CFLAGS", "-O2");
+    assert_eq!((run(&bench), run(&bench)), ((0, "-O2".to_owned()), (1, "-O2".to_owned())));
+    assert_eq!(run(&bench.env("UNKNOWN", "it reaches no command")).0, 1);
+}
+
+#[test]
 fn a_damaged_entry_is_a_miss_and_a_failure_is_never_kept() {
     let bench = bench();
     bench.run("cached", SCRIPT, &[]).0.code(0);

@@ -207,7 +207,8 @@ fn what_would_lose_work_or_mean_something_else_is_refused() {
     let bench = bench.file("new.txt", "precious\n");
     refused(&bench, &land, "new.txt");
     fs::write(bench.repo().join(".git/info/exclude"), "new.txt\n").unwrap();
-    refused(&bench, &land, "new.txt");
+    let said = refused(&bench, &land, "new.txt");
+    assert!(!said.err.contains("`git merge spinney"), "by hand it would overwrite the file: {}", said.err);
     assert_eq!(fs::read_to_string(bench.repo().join("new.txt")).unwrap(), "precious\n");
     fs::remove_file(bench.repo().join("new.txt")).unwrap();
     bench.git(&["checkout", "-q", "--detach"]);
@@ -221,6 +222,22 @@ fn what_would_lose_work_or_mean_something_else_is_refused() {
     assert!(refused(&bench, &land, "the branch is gone").err.contains(&format!("git branch {branch} {result}")));
     bench.git(&["branch", "-q", &branch, &result]);
     bench.spinney(&land).code(0);
+}
+
+/// Git moves the files of a checkout before it locks the branch.
+#[test]
+fn a_locked_branch_leaves_the_checkout_as_it_is() {
+    let bench = ran();
+    bench.git(&["config", "core.filesRefLockTimeout", "0"]);
+    let run = bench.newest().0;
+    for lock in ["refs/heads/main.lock", "HEAD.lock"] {
+        let lock = bench.repo().join(".git").join(lock);
+        fs::write(&lock, "").unwrap();
+        refused(&bench, &["land", &run], "lock");
+        assert_eq!((bench.git(&["status", "--porcelain", "-uno"]).as_str(), bench.repo().join("new.txt").exists()), ("", false));
+        fs::remove_file(lock).unwrap();
+    }
+    bench.spinney(&["land", &run]).code(0);
 }
 
 #[test]

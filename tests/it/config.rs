@@ -134,6 +134,16 @@ fn a_run_goes_on_with_the_models_that_it_began_with() {
 }
 
 #[test]
+fn a_run_does_not_go_on_with_other_steps_and_says_what_to_do() {
+    let workflow = |step: &str| format!("version: 1\nname: ask\nsteps:\n  {step}: {{ run: ls }}\n  gate: {{ approve: {{ message: Well? }} }}\n");
+    let bench = Bench::new().workflow("ask", &workflow("one"));
+    bench.run("ask", "conversations: []", &[]).0.code(3);
+    let bench = bench.workflow("ask", &workflow("other"));
+    let said = bench.spinney(&["resume", "--on-ask", "deny", "--accept-changes"]).code(1);
+    assert!(said.err.contains("cannot follow") && said.err.contains("put their names back"), "{}", said.err);
+}
+
+#[test]
 fn defaults_lie_under_called_workflows_too() {
     let inner = "version: 1\nname: inner\nsteps:\n  one: { run: \"true\" }\n  two: { run: \"true\", timeout: 2m }\n";
     let bench = bench(USER).workflow("inner", inner).workflow("outer", "version: 1\nname: outer\nsteps:\n  call: { workflow: inner }\n");

@@ -95,6 +95,77 @@ fn what_a_machine_can_mend_is_mended_in_the_file() {
     }
 }
 
+const LISTS: &str = r#"version: 1
+name: lists
+inputs: { level: { type: string, default: patch } }
+steps:
+  first: { run: ls }
+  second: { run: ls }
+  third:
+    needs:
+    - first
+    run: "echo {{ steps.first.stdout | sh }} {{ steps.second.stdout | sh }}"
+  fourth:
+    needs:
+    -   step: first
+        on: done
+    run: "echo {{ steps.second.stdout | sh }}"
+  bump: { run: "cargo {{ inputs.level }} {{ inputs.level }} {{ inputs.levl | sh }}" }
+"#;
+
+/// A list may be indented like its key. And what is wrong with a command is told in one go.
+#[test]
+fn lists_are_mended_as_they_are_written_and_one_finding_hides_no_other() {
+    let bench = Bench::new().workflow("lists", LISTS);
+    let told = json_of(&bench, &["validate", "lists", "--format", "json"]);
+    let codes: Vec<&str> = told[0]["diagnostics"].as_array().unwrap().iter().map(|found| found["code"].as_str().unwrap()).collect();
+    assert_eq!(codes.iter().filter(|code| **code == "E057").count(), 2, "{told:#}");
+    assert_eq!(codes.len(), 5, "two reads without a wait, two values without quotes, one name: {told:#}");
+    let said = bench.spinney(&["validate", "lists", "--fix"]).code(0).out;
+    assert!(said.starts_with("lists: ok, 5 steps, 5 changes made\n"), "{said}");
+    let mended = LISTS
+        .replace("    - first\n", "    - second\n    - first\n")
+        .replace("    -   step", "    - second\n    -   step")
+        .replace("inputs.level }}", "inputs.level | sh }}")
+        .replace("levl", "level");
+    assert_eq!(fs::read_to_string(bench.repo().join(".spinney/workflows/lists.yaml")).unwrap(), mended);
+}
+
+#[test]
+fn a_template_that_is_not_quoted_is_called_by_its_name() {
+    for line in ["prompt: {{ inputs.s }}", "prompt: {{ inputs.s }} and more", "prompt: Do it., skills: [{{ inputs.s }}]"] {
+        let bench = Bench::new().workflow("bare", &format!("version: 1\nname: bare\nsteps:\n  a:\n    agent: x\n    {}\n", line.replace("., ", ".\n    ")));
+        let said = bench.spinney(&["validate", "bare"]).code(2).out;
+        assert!(said.contains("E001") && said.contains("quote a value that begins so"), "{said}");
+    }
+}
+
+/// Opening a pipe waits for its other end, and a device need not have one.
+#[test]
+fn only_plain_files_are_read() {
+    let bench = Bench::new().workflow("one", "version: 1\nname: one\nsteps: { a: { run: ls } }\n");
+    let pipe = bench.repo().join("pipe.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.display().to_string();
+    for arguments in [
+        ["validate", pipe.as_str()].as_slice(),
+        &["run", "one", "--script", "/dev/zero"],
+        &["run", "one", "--script", &pipe],
+        &["run", "one", "--replay", &pipe],
+        &["plan", "one", "--stub", &pipe],
+    ] {
+        let said = bench.spinney(arguments).code(2);
+        assert!(said.err.contains("it is not a plain file"), "{arguments:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn outputs_name_the_steps_that_they_read() {
+    let bench = Bench::new().workflow("all", "version: 1\nname: all\nsteps: { a: { run: ls } }\noutputs: { o: \"{{ steps }}\" }\n");
+    let said = bench.spinney(&["validate", "all"]).code(2).out;
+    assert!(said.contains("E055") && said.contains("`steps` as a whole cannot be read"), "{said}");
+}
+
 #[test]
 fn after_mending_no_finding_of_a_broken_file_can_be_mended_any_more() {
     let files = broken();

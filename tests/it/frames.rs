@@ -210,6 +210,21 @@ outputs: { keys: "{{ [r.key for r in steps.both.results] }}", said: "{{ [r.outpu
     assert_eq!(result["keys"][0], "a,1,x");
 }
 
+/// As where it is known at load: what is excluded leaves something.
+#[test]
+fn a_matrix_of_which_everything_is_excluded_fails() {
+    let outer = |exclude: &str| {
+        format!(
+            "version: 1\nname: outer\ninputs: {{ sizes: {{ type: array, default: [1] }}, none: {{ type: array, default: [] }} }}\nsteps:\n  a: {{ matrix: {{ size: \"{{{{ inputs.sizes }}}}\", exclude: [{{ size: {exclude} }}] }}, run: ls }}\n  b: {{ matrix: {{ size: \"{{{{ inputs.none }}}}\" }}, run: ls }}\n"
+        )
+    };
+    for (exclude, fails) in [("1", true), ("\"{{ inputs.sizes[0] }}\"", true), ("2", false)] {
+        let (outcome, records) = run(&outer(exclude));
+        assert_eq!(outcome.failure().is_some_and(|failure| failure.message.contains("`matrix.exclude` leaves no combination")), fails, "{exclude}");
+        assert!(fails || outcome_of(&records, "b").success().is_some(), "an axis that has come to nothing has no combinations");
+    }
+}
+
 #[test]
 fn what_failed_first_is_told_and_templates_read_the_environment() {
     let outer = r#"version: 1

@@ -117,6 +117,41 @@ fn what_a_killed_process_left_running_is_ended_by_the_next() {
     goes_on(&bench);
 }
 
+/// A run that has said more than a pipe holds, which nobody has read, and that waits in its last step.
+fn loud() -> (Bench, Child) {
+    let steps: Vec<String> = (0..8).map(|number| format!("  loud{number}: {{ run: \"yes | head -c 60000\" }}\n")).collect();
+    let last = "  last: { needs: [loud0, loud1, loud2, loud3, loud4, loud5, loud6, loud7], run: 'echo up > \"$HOME/up\"; read line < \"$HOME/go\"' }\n";
+    let bench = Bench::new().workflow("loud", &format!("version: 1\nname: loud\nsteps:\n{}{last}", steps.concat()));
+    for pipe in ["up", "go"] {
+        assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
+    }
+    let program = bench.program(&["run", "loud", "--json"]);
+    assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n", "the run came to its last step");
+    (bench, program)
+}
+
+#[test]
+fn a_reader_that_reads_late_holds_up_no_run_and_gets_everything() {
+    let (bench, mut program) = loud();
+    fs::write(bench.path("home/go"), "\n").unwrap();
+    let lines: Vec<String> = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    let records = bench.records(&bench.newest());
+    assert!(lines.iter().map(String::len).sum::<usize>() > 300_000, "more than any pipe holds");
+    assert_eq!(lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<spinney::event::Record>>(), records);
+}
+
+#[test]
+fn a_reader_that_does_not_read_keeps_no_signal_from_the_run() {
+    let (bench, mut program) = loud();
+    send(&program, Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(143));
+    nobody_runs(&bench);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    assert!(!records.iter().any(|record| matches!(record.event, Event::RunFinished { .. })));
+}
+
 /// Where the program is when it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {

@@ -92,6 +92,26 @@ fn a_question_on_the_screen_is_answered_by_key() {
 }
 
 #[test]
+fn what_was_typed_before_a_question_is_no_answer_and_what_is_neither_yes_nor_no_is_asked_again() {
+    let first = "steps:\n  first: { run: 'read line < \"$HOME/go\"' }\n  gate: { needs: [first], approve: { message: \"Go on?\" } }\n";
+    let bench = Bench::new().workflow("gate", &GATE.replace("steps: { gate: { approve: { message: \"Go on?\" } } }\n", first));
+    let go = bench.path("home/go");
+    assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let mut seat = Seat::take(&bench, &["run", "gate", "--script", &bench.script("conversations: []")]);
+    seat.until("started");
+    seat.press("yes\n");
+    // The terminal has it: it has shown it.
+    seat.until("yes\r\n");
+    std::fs::write(go, "\n").unwrap();
+    seat.until("Allow it? [y/N] ");
+    seat.press("perhaps\n");
+    seat.until("it asks for yes or no: ");
+    seat.press("No\n");
+    seat.ended(1);
+    assert_eq!(outcome(&bench.records(&bench.newest()), "gate")["failed"]["output"]["approved"], false);
+}
+
+#[test]
 fn ctrl_c_at_a_question_leaves_it_open_for_the_next_process() {
     let bench = Bench::new().workflow("gate", GATE);
     let mut seat = Seat::take(&bench, &["run", "gate", "--script", &bench.script("conversations: []")]);
@@ -107,6 +127,15 @@ fn ctrl_c_at_a_question_leaves_it_open_for_the_next_process() {
     let records = bench.records(&run);
     invariants::check(&records, &bench.repo());
     assert!(outcome(&records, "run")["succeeded"].is_object());
+}
+
+#[test]
+fn a_dumb_terminal_gets_no_colours() {
+    for (term, colours) in [("xterm", true), ("dumb", false)] {
+        let bench = Bench::new().workflow("gate", GATE).env("TERM", term);
+        let seat = Seat::take(&bench, &["run", "gate", "--on-ask", "allow"]);
+        assert_eq!(seat.ended(0).contains("\u{1b}["), colours, "{term}");
+    }
 }
 
 #[test]

@@ -9,16 +9,17 @@ use crate::{
     },
     engine::{self, Leg, SetupError, SimulateError, Simulated},
     event::{Outcome, SkipCause},
+    library::{FILE_BYTES, read_text},
     plan::Plan,
     source::Source,
     workflow::Stub,
 };
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeSet, fmt::Write as _, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, io, path::Path, sync::Arc, time::Duration};
 
 pub(super) fn run(plan: &Arc<Plan>, inputs: &Map<String, Value>, stub: &Path, json: bool, context: &mut Context) -> Result<u8, Failed> {
     let path = context.settings.directory.join(stub);
-    let text = fs::read_to_string(&path).map_err(|error| Failed::usage(format!("read the stub `{}`: {error}", stub.display())))?;
+    let text = read_text(&path, FILE_BYTES).map_err(|error| Failed::usage(format!("read the stub `{}`: {error}", stub.display())))?;
     let source = Source { name: stub.display().to_string(), text };
     let stub = Stub::load(&Arc::new(source)).map_err(|found| validate::refused(&found, context.color))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failed::new(format!("start: {error}")))?;

@@ -268,10 +268,11 @@ impl<'a> Known<'a> {
             Err(error) => return open(error.to_string()),
         };
         let whole: Vec<Option<&Item>> = items.map_or_else(|| vec![None], |items| items.iter().take(LOOKED_UP).map(Some).collect());
+        let env = self.project.command_environment(secrets);
         let (mut runs, mut hits) = (BTreeSet::new(), 0);
         for item in &whole {
             let scope = with_item(step, *item, at);
-            let makings = Makings { plan, scope: &scope, shelf: &self.project.shelf, secrets, pins: &self.pins, script: None };
+            let makings = Makings { plan, scope: &scope, shelf: &self.project.shelf, env: &env, secrets, pins: &self.pins, script: None };
             match foresee(&self.results, &self.project.repo, step, makings, &base) {
                 Ok(found) => {
                     hits += usize::from(found.is_some());

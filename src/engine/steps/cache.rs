@@ -37,7 +37,7 @@ use std::{
 };
 
 /// The form of an entry; part of every key, so that one of another form is never found.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 /// Entries that outlive the beginning of a run.
 const ENTRIES_MAX: usize = 4096;
 /// A result that is larger as JSON is not kept.
@@ -210,6 +210,7 @@ async fn key(task: &Task, step: &PlannedStep) -> Result<Option<Key>, Trouble> {
         plan: &task.plan,
         scope: &task.scope,
         shelf: &services.shelf,
+        env: &services.env,
         secrets: &services.secrets,
         pins: &task.run.pins,
         script: task.run.script.as_ref(),
@@ -237,6 +238,8 @@ pub(crate) struct Makings<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) scope: &'a prompts::Scope,
     pub(crate) shelf: &'a Shelf,
+    /// What commands get of the user's own environment.
+    pub(crate) env: &'a BTreeMap<String, String>,
     pub(crate) secrets: &'a Secrets,
     pub(crate) pins: &'a BTreeMap<String, String>,
     pub(crate) script: Option<&'a BlobId>,
@@ -258,8 +261,10 @@ impl Makings<'_> {
             (Work::Run { command }, _) => json!({"run": render("run", &command.value)?}),
             _ => Value::Null,
         };
-        let env = place::rendered_env(step, self.scope, self.secrets)?;
-        let env = env.into_iter().map(|(name, value)| (name, self.secrets.text(&value).into_owned())).collect::<Vec<_>>();
+        let own = place::rendered_env(step, self.scope, self.secrets)?;
+        let mut env = self.env.clone();
+        env.extend(own);
+        env.values_mut().for_each(|value| *value = self.secrets.text(value).into_owned());
         let verify = step.verify.as_ref().map(|verify| all(&verify.run)).transpose()?;
         let (setup, scope) = (all(&step.workspace.setup)?, place::globs(step, self.scope)?);
         let made_of = json!({

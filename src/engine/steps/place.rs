@@ -2,7 +2,7 @@
 use super::{Services, Task, command::Around, rendered};
 use crate::{
     agent::{Coming, Trouble, blocking},
-    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId},
+    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, because},
     git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
     merge,
     plan::{PlannedStep, Work},
@@ -135,7 +135,14 @@ async fn bring(task: &Task, step: &PlannedStep, worktree: &Arc<Worktree>) -> Res
 /// Compiles globs that may be templates.
 fn named(task: &Task, what: &str, texts: &[Spanned<String>]) -> Result<Scope, Trouble> {
     let texts = texts.iter().map(|text| task.render(what, &text.value)).collect::<Result<Vec<_>, _>>()?;
-    Scope::compile(&texts).map_err(|error| Trouble::from(Failure::of(FailureKind::Template, &error)))
+    Ok(compiled(what, &texts)?)
+}
+
+fn compiled(what: &str, globs: &[String]) -> Result<Scope, Failure> {
+    Scope::compile(globs).map_err(|error| {
+        let failure = Failure::new(FailureKind::Template, format!("`{what}`: failed to {}", because(&error)));
+        if let Some(hint) = error.hint() { failure.hint(hint) } else { failure }
+    })
 }
 
 fn inside(root: &Path, folder: &str) -> Result<PathBuf, Trouble> {
@@ -243,8 +250,14 @@ pub(super) fn rendered_env(step: &PlannedStep, scope: &prompts::Scope, secrets: 
     step.env.iter().map(|(name, text)| Ok((name.clone(), rendered(&scope, &format!("env.{name}"), &text.value)?))).collect()
 }
 
-/// Returns the globs that a step may write.
+/// Returns the globs that a step may write, each of which was read: nothing runs under one that says nothing.
 pub(super) fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
+    let globs = rendered_globs(step, scope)?;
+    globs.as_deref().map(|globs| compiled("scope", globs)).transpose()?;
+    Ok(globs)
+}
+
+fn rendered_globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
     let wrong = |why: String| Failure::new(FailureKind::Template, format!("`scope`: {why}"));
     match step.scope.as_ref().map(|scope| &scope.value) {
         None => Ok(None),

@@ -3,7 +3,7 @@ use crate::{
     clock::Timestamp,
     event::{CommitId, NodeId},
     git::{
-        CaptureError, CommitMeta, TreePolicy, Violation, Workspaces, Worktree,
+        CaptureError, CommitMeta, Content, TreePolicy, Violation, Workspaces, Worktree,
         fixture::{Fixture, write},
     },
 };
@@ -228,28 +228,68 @@ fn repositories_inside_are_refused_and_never_entered() {
     assert!(!marker.exists());
 }
 
+/// A place whose base has a submodule `sub`, and the repository that it is of.
+fn with_submodule() -> (Place, String) {
+    let fixture = Fixture::new();
+    let other = fixture.path("other").to_str().expect("text").to_owned();
+    fixture.git(&["init", "-q", &other]);
+    fixture.git_in(other.as_ref(), &["commit", "-q", "--allow-empty", "-m", "other"]);
+    fixture.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &other, "sub"]);
+    (Place::of(fixture), other)
+}
+
 #[test]
 fn submodules_stay_as_they_are() {
-    let fixture = Fixture::new();
-    let other = fixture.path("other");
-    fixture.git(&["init", "-q", other.to_str().expect("text")]);
-    fixture.git_in(&other, &["commit", "-q", "--allow-empty", "-m", "other"]);
-    fixture.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", other.to_str().expect("text"), "sub"]);
-    let place = Place::of(fixture);
+    let (place, other) = with_submodule();
     place.write("new.txt", "n\n");
     let (commit, paths) = place.capture();
     assert_eq!(paths, ["new.txt"]);
     assert!(place.fixture.git(&["ls-tree", &commit.0, "sub"]).starts_with("160000 commit"));
     place.write("sub/hidden.txt", "work nobody would see\n");
-    assert_eq!(place.refused(&TreePolicy::default()), [Violation::Repository("sub".to_owned())]);
+    let refused = place.refused(&TreePolicy::default());
+    assert_eq!(refused, [Violation::Submodule("sub".to_owned())]);
+    assert!(refused[0].to_string().contains("is a submodule") && !refused[0].to_string().contains("`.git`"), "{}", refused[0]);
     fs::remove_dir_all(place.path().join("sub")).expect("it was there");
-    place.fixture.git(&["clone", "-q", other.to_str().expect("text"), place.path().join("sub").to_str().expect("text")]);
+    place.fixture.git(&["clone", "-q", &other, place.path().join("sub").to_str().expect("text")]);
     assert_eq!(place.capture().1, ["new.txt"], "checked out at its own commit");
     let marker = place.fixture.path("started");
     place.fixture.git_in(&place.path().join("sub"), &["config", "core.fsmonitor", &format!("touch {}", marker.display())]);
     place.fixture.git_in(&place.path().join("sub"), &["-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "moved"]);
-    assert_eq!(place.refused(&TreePolicy::default()), [Violation::Repository("sub".to_owned())]);
+    assert_eq!(place.refused(&TreePolicy::default()), [Violation::Submodule("sub".to_owned())]);
     assert!(!marker.exists(), "git was run inside the submodule");
+}
+
+#[test]
+fn a_submodule_is_removed_and_replaced_as_any_other_path() {
+    let (place, _) = with_submodule();
+    // The agent's own wish that its changes be passed over counts for nothing.
+    place.write(".gitmodules", "[submodule \"sub\"]\n\tpath = sub\n\turl = ../other\n\tignore = all\n");
+    fs::remove_dir(place.path().join("sub")).expect("it was there");
+    let (commit, paths) = place.capture();
+    assert_eq!(paths, [".gitmodules", "sub"]);
+    assert_eq!(place.fixture.git(&["ls-tree", &commit.0, "sub"]), "");
+    assert!(place.workspaces.repository().diff(&place.base, &commit, false).expect("git works").contains("deleted file mode 160000"));
+    let within = TreePolicy::within(&["src".to_owned(), ".gitmodules".to_owned()]).expect("globs");
+    assert_eq!(place.refused(&within), [Violation::OutOfScope("sub".to_owned())]);
+    place.write("sub", "a file now\n");
+    let (commit, paths) = place.capture();
+    assert_eq!(paths, [".gitmodules", "sub"]);
+    assert_eq!(place.fixture.git(&["show", &format!("{commit}:sub")]), "a file now");
+    assert!(place.workspaces.remove(&place.worktree, Content::Captured(&place.base)).is_err(), "what was not captured is seen");
+}
+
+/// Not every submodule is in `.gitmodules`.
+#[test]
+fn a_submodule_without_a_name_hides_no_files() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("start");
+    fs::create_dir(fixture.path("repo/lib")).expect("a folder");
+    fixture.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{base},lib")]);
+    let place = Place::of(fixture);
+    place.write("lib/hidden.txt", "work nobody would see\n");
+    assert_eq!(place.refused(&TreePolicy::default()), [Violation::Submodule("lib".to_owned())]);
+    fs::remove_dir_all(place.path().join("lib")).expect("it was there");
+    assert_eq!(place.capture().1, ["lib"]);
 }
 
 #[test]

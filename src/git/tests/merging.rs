@@ -104,3 +104,59 @@ fn files_and_folders_replace_each_other_in_edits() {
     let edited = commit(&repository, &base, &[file("src", "a file\n"), gone("src/lib.rs"), file("a.txt/x", "x\n"), gone("nothing")]);
     assert_eq!(fixture.git(&["ls-tree", "-r", "--name-only", &edited.0]), ".gitignore\na.txt/x\nsrc");
 }
+
+/// As in a merge by hand: of the whole tree, and of what is there already.
+#[test]
+fn attributes_say_how_files_are_joined() {
+    let fixture = Fixture::new();
+    fixture.git(&["config", "merge.theirs.driver", "cp %B %A"]);
+    fixture.git(&["config", "merge.renormalize", "true"]);
+    fixture.write(".gitattributes", "CHANGES merge=union\n*.gen merge=theirs\n*.dos text eol=crlf\n");
+    fixture.write("sub/.gitattributes", "LOG merge=union\n");
+    for path in ["CHANGES", "sub/LOG", "x.gen", "x.dos"] {
+        fixture.write(path, "one\ntwo\n");
+    }
+    let base = fixture.commit("attributes");
+    let repository = fixture.open();
+    let side = |word: &str| {
+        let added = |path: &str| file(path, &format!("one\ntwo\n{word}\n"));
+        commit(&repository, &base, &[added("CHANGES"), added("sub/LOG"), file("x.gen", &format!("{word}\n"))])
+    };
+    let (ours, theirs) = (side("ours"), commit(&repository, &side("theirs"), &[file("x.dos", "one\r\ntwo\r\nthree\r\n")]));
+    let ours = commit(&repository, &ours, &[file("x.dos", "zero\none\ntwo\n")]);
+    let joined = |ours: &CommitId| match repository.merge_commits(Some(&base), ours, &theirs).expect("git works") {
+        Merged::Clean { tree } => repository.commit_tree(&tree, &[], &CommitMeta::default()).expect("a commit"),
+        Merged::Conflicted { files, .. } => panic!("it conflicts: {files:?}"),
+    };
+    let joined_commit = joined(&ours);
+    let text = |path: &str| String::from_utf8(repository.read_blob(&joined_commit, path).expect("git works").expect("a file")).expect("text");
+    assert_eq!((text("CHANGES"), text("sub/LOG")), ("one\ntwo\nours\ntheirs\n".to_owned(), "one\ntwo\nours\ntheirs\n".to_owned()));
+    assert_eq!((text("x.gen"), text("x.dos")), ("theirs\n".to_owned(), "zero\none\ntwo\nthree\n".to_owned()));
+}
+
+/// What an agent may have written starts nothing: neither a driver that came after the repository was opened, nor one of the tree.
+#[test]
+fn only_drivers_that_were_there_before_run() {
+    let fixture = Fixture::new();
+    let marker = fixture.path("ran");
+    fixture.git(&["config", "merge.changed.driver", "true"]);
+    fixture.git(&["config", "merge.tree.driver", "./driver.sh"]);
+    fixture.write("driver.sh", &format!("#!/bin/sh\ntouch {}\n", marker.display()));
+    fixture.git(&["add", "-A"]);
+    fixture.git(&["update-index", "--chmod=+x", "driver.sh"]);
+    fixture.write(".gitattributes", "a merge=late\nb merge=changed\nc merge=tree\n");
+    for path in ["a", "b", "c"] {
+        fixture.write(path, "base\n");
+    }
+    let base = fixture.commit("attributes");
+    let repository = fixture.open();
+    for name in ["late", "changed"] {
+        fixture.git(&["config", &format!("merge.{name}.driver"), &format!("touch {}; true", marker.display())]);
+    }
+    let side = |word: &str| commit(&repository, &base, &["a", "b", "c"].map(|path| file(path, word)));
+    let Merged::Conflicted { files, .. } = repository.merge_commits(Some(&base), &side("ours\n"), &side("theirs\n")).expect("git works") else {
+        panic!("it is clean")
+    };
+    assert_eq!(kinds(&files).iter().map(|(path, ..)| *path).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(!marker.exists(), "a program of an agent's choice ran");
+}

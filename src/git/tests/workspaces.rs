@@ -160,6 +160,32 @@ fn nothing_uncaptured_is_removed() {
     assert!(fixture.path("cache/two/precious.txt").exists());
 }
 
+/// A process may die while it removes a worktree: what is left of it then is nobody's work, and is not asked for.
+#[test]
+fn the_rest_of_a_worktree_whose_removal_broke_off_is_removed() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    for slug in ["one", "two"] {
+        let worktree = workspaces.make(slug, &base).expect("it is made");
+        let away = fixture.path("away");
+        fs::rename(worktree.path(), &away).expect("it was there");
+        write(&fixture.path("cache"), slug, "what the removal breaks off at");
+        assert!(matches!(workspaces.discard(slug), Err(GitError::Occupied { .. })));
+        fs::remove_file(worktree.path()).expect("it was there");
+        fs::rename(&away, worktree.path()).expect("it was there");
+        fs::remove_file(worktree.path().join("a.txt")).expect("it was there");
+    }
+    assert!(workspaces.open("two", &base).expect("it is made anew").path().join("a.txt").exists());
+    assert!(workspaces.clear().is_empty());
+    assert_eq!(workspaces.slugs().expect("a list"), ["two"], "one was removed, two is in use");
+    workspaces.fold();
+    assert!(fixture.path("cache/two/a.txt").exists());
+    workspaces.discard("two").expect("it is removed");
+    workspaces.fold();
+    assert!(!fixture.path("cache").exists());
+}
+
 #[test]
 fn names_and_places_are_checked() {
     let fixture = Fixture::new();
