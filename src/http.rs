@@ -32,7 +32,7 @@ impl Default for Timeouts {
     }
 }
 
-/// A POST as it goes on the wire. `Debug` shows no header's value: some are keys.
+/// A request as it goes on the wire. `Debug` shows no header's value: some are keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     /// Where to.
@@ -164,10 +164,22 @@ impl Client {
     /// # Errors
     /// Where no answer came; an answer with an error status is an answer.
     pub async fn post(&self, request: &HttpRequest, timeouts: Timeouts) -> Result<HttpResponse, HttpError> {
+        self.send(reqwest::Method::POST, request, timeouts).await
+    }
+
+    /// Does the same with a GET; the request has no body.
+    ///
+    /// # Errors
+    /// As `post`.
+    pub async fn get(&self, request: &HttpRequest, timeouts: Timeouts) -> Result<HttpResponse, HttpError> {
+        self.send(reqwest::Method::GET, request, timeouts).await
+    }
+
+    async fn send(&self, method: reqwest::Method, request: &HttpRequest, timeouts: Timeouts) -> Result<HttpResponse, HttpError> {
         let url = reqwest::Url::parse(&request.url).map_err(|_| HttpError::Invalid { host: "(no host)".to_owned() })?;
         let host = url.host_str().unwrap_or("(no host)").to_owned();
         let client = self.client_for(&url, &host).await?;
-        let mut builder = client.post(url).body(request.body.clone());
+        let mut builder = client.request(method, url).body(request.body.clone());
         for (name, value) in &request.headers {
             builder = builder.header(name, value);
         }
@@ -270,16 +282,26 @@ impl HttpResponse {
     }
 
     /// Reads the body of an error as text: at most [`ERROR_BODY_CAP`] bytes, and what came before it broke.
-    pub async fn error_text(mut self) -> String {
+    pub async fn error_text(self) -> String {
+        self.text(ERROR_BODY_CAP).await.0
+    }
+
+    /// Reads the body as text, at most `cap` bytes of it; returns too why it broke, where it did.
+    pub async fn text(mut self, cap: usize) -> (String, Option<HttpError>) {
         let mut bytes = Vec::new();
-        while bytes.len() < ERROR_BODY_CAP {
+        let mut broken = None;
+        while bytes.len() < cap {
             match self.chunk().await {
                 Ok(Some(piece)) => bytes.extend_from_slice(&piece),
-                Ok(None) | Err(_) => break,
+                Ok(None) => break,
+                Err(error) => {
+                    broken = Some(error);
+                    break;
+                }
             }
         }
-        bytes.truncate(ERROR_BODY_CAP);
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes.truncate(cap);
+        (String::from_utf8_lossy(&bytes).into_owned(), broken)
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) enum Command {
     Plan(Plan),
     /// Show the configuration that holds here, and where each value came from
     Config(Config),
+    /// Check machine, configuration, keys, models and runs, without spending anything
+    Doctor(Doctor),
     /// Say what a code of a finding means, with an example put right
     Explain(Explain),
     /// Draw a workflow's graph
@@ -46,8 +48,6 @@ pub(super) enum Command {
     List(List),
     /// List the runs of this repository
     Runs(Runs),
-    /// Check whether runs are as their records say, and mend what can be mended
-    Doctor(Doctor),
     /// Show what a run did: its steps, or one step turn by turn
     Show(Show),
     /// Watch a run that is carried out elsewhere; ctrl-c stops watching, not the run
@@ -331,6 +331,16 @@ pub(super) struct Config {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Mend what of runs can be mended without a loss
+    #[arg(long)]
+    pub(super) repair: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Graph {
     /// A workflow by name, or a path ending in .yaml
     pub(super) workflow: String,
@@ -358,16 +368,6 @@ pub(super) struct List {
 
 #[derive(Debug, Args)]
 pub(super) struct Runs {
-    /// Print JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Doctor {
-    /// Mend what can be mended without a loss
-    #[arg(long)]
-    pub(super) repair: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

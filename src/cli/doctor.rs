@@ -1,28 +1,48 @@
-//! `spinney doctor`: whether what runs depend on is as it should be, and what was mended.
+//! `spinney doctor`: whether runs can work here, found out without spending anything.
 use super::{
     args,
     context::{Context, Failed},
-    report::{json_text, line, put, repository},
+    report::{json_text, line, put},
     screen::{Tone, paint},
 };
 use crate::{
     clock::Clock,
     engine::{
-        doctor::{Check, Verdict},
+        Models, Project,
+        doctor::{self, Check, Verdict},
         health,
     },
+    http::Client,
+    llm::{HttpModel, Limiter},
 };
 use serde_json::json;
-use std::{fmt::Write as _, io};
+use std::{collections::BTreeMap, fmt::Write as _, io, sync::Arc};
 
 pub(super) fn run(args: &args::Doctor, context: &mut Context) -> Result<u8, Failed> {
-    let repo = repository(context)?;
-    let checks = health::runs(&repo, Clock::system().now(), args.repair).map_err(|error| Failed::of(&error))?;
+    let opened = Project::open(context.settings.clone());
+    let mut checks = doctor::machine(&context.settings, opened.as_ref().ok());
+    checks.extend(doctor::configuration(opened.as_ref()));
+    if let Ok(project) = &opened {
+        checks.extend(providers(project)?);
+        checks.extend(health::runs(&project.repo, Clock::system().now(), args.repair).map_err(|error| Failed::of(&error))?);
+    }
     let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Fine);
     let text =
         if args.json { json_text(&json!({"verdict": worst, "checks": checks})).map_err(io::Error::from)? + "\n" } else { page(&checks, worst, context.color) };
     put(context, &text)?;
     Ok(u8::from(worst == Verdict::Broken))
+}
+
+fn providers(project: &Project) -> Result<Vec<Check>, Failed> {
+    let endpoints = project.endpoints();
+    let client = Client::new().map_err(|error| Failed::of(&error))?;
+    let clock = Clock::system();
+    let model = HttpModel::new(client.clone(), endpoints.clone(), Limiter::new(clock.clone(), 1), clock);
+    let default = project.configuration.default_model(&project.settings.environment).map(|(model, _)| model);
+    let models = Models::endpoints(Arc::new(model), &endpoints, default, BTreeMap::new());
+    let named = doctor::named(project, &models);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(doctor::providers(&client, &endpoints, &named)))
 }
 
 fn page(checks: &[Check], worst: Verdict, color: bool) -> String {
@@ -42,7 +62,7 @@ fn page(checks: &[Check], worst: Verdict, color: bool) -> String {
             Verdict::Broken => ("broken", Tone::Bad),
         };
         let name = line(&check.name, 60);
-        let _ = writeln!(text, "  {}  {name:<width$}  {}", paint(color, tone, word), line(&check.detail, 600));
+        let _ = writeln!(text, "  {}  {name:<width$}  {}", paint(color, tone, word), line(&check.detail, 400));
         if let Some(hint) = &check.hint {
             let _ = writeln!(text, "          {:<width$}  hint: {}", "", line(hint, 400));
         }

@@ -49,6 +49,6 @@ pub use merge_tree::{ConflictFile, Merged};
 pub use objects::{Blob, Change, Edit, Mode, TreeId};
 pub use policy::{TreePolicy, Violation, names_git};
 pub use refs::{Expected, RefMove, branch_of, ref_of, short_name};
-pub use repository::{Head, Repository};
+pub use repository::{Head, Repository, load_version};
 pub use scope::{Scope, ScopeError};
 pub use workspaces::{Content, Isolation, Workspaces, Worktree};

@@ -230,11 +230,19 @@ fn open_objects(common_dir: &Path) -> Result<git2::Repository, git2::Error> {
     git2::Repository::open_ext(common_dir, flags, std::iter::empty::<&Path>())
 }
 
-fn check_version(program: &Git) -> Result<(), GitError> {
+/// Returns the version of the git program on the `PATH` of an environment.
+///
+/// # Errors
+/// `TooOld` or `Program`.
+pub fn load_version(environment: &BTreeMap<String, String>) -> Result<String, GitError> {
+    check_version(&Git::new(program::environment(environment))?)
+}
+
+fn check_version(program: &Git) -> Result<String, GitError> {
     let said = program.run(vec!["version".into()], Path::new("/"), Vec::new())?.line();
     let found = said.strip_prefix("git version ").unwrap_or(&said);
     match version(found) {
-        Some(version) if version >= OLDEST => Ok(()),
+        Some(version) if version >= OLDEST => Ok(found.to_owned()),
         _ => Err(GitError::TooOld { found: found.to_owned() }),
     }
 }

@@ -64,7 +64,7 @@ pub struct Capabilities {
     pub prefix_bound: bool,
     /// The shortest prompt that is cached, in tokens.
     pub cache_minimum: u32,
-    /// The prompt beyond which all of it costs more, in tokens.
+    /// The prompt beyond which all of it costs more, in tokens: conversations are kept below it.
     pub price_step: Option<u64>,
 }
 

@@ -300,7 +300,9 @@ impl Model for HttpModel {
         let said = endpoint.and_then(|endpoint| endpoint.said_window(id));
         // Nobody waits for the table: before the first reply hardly anything has been said.
         let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
-        said.or_else(priced).unwrap_or_else(|| capability::capabilities(id).window)
+        let known = endpoint.map_or_else(|| capability::capabilities(id), |endpoint| endpoint.capabilities(id));
+        // Where a long prompt costs more, all of it, a conversation is shortened before it is one.
+        said.or_else(priced).unwrap_or_else(|| known.price_step.map_or(known.window, |step| step.min(known.window)))
     }
 }
 

@@ -119,7 +119,7 @@ fn a_state_folder_that_is_read_only_is_looked_at_and_not_written() {
              spinney doctor; echo \"doctor $?\""
         ),
     );
-    for line in ["run 1\n", "resume 1\n", "approve 1\n", "runs 0\n", "show 0\n", "doctor 0\n"] {
+    for line in ["run 1\n", "resume 1\n", "approve 1\n", "runs 0\n", "show 0\n", "doctor 1\n"] {
         assert!(said.out.contains(line), "{line}{said:?}");
     }
     assert!(said.out.contains("parked, asks 1") && said.out.contains("Go on?"), "{said:?}");

@@ -16,7 +16,7 @@ use decoder::MessagesDecoder;
 use serde_json::{Value, json};
 
 /// The version of the API that is asked for, unless the endpoint's headers name another.
-const VERSION: &str = "2026-10-21";
+pub(super) const VERSION: &str = "2026-10-21";
 const CACHE_MARK: &str = r#""cache_control":{"type":"ephemeral"}"#;
 
 /// The wire format.

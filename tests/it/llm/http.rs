@@ -417,6 +417,7 @@ async fn a_model_is_as_large_as_it_is_known_to_be() {
     let server = Server::start(|_| Answer::Say(Said::text("x"))).await;
     let (model, _) = model(&server);
     assert_eq!(model.window("anthropic/claude-opus-5-5"), 1_000_000);
+    assert_eq!(model.window("anthropic/claude-haiku-5-5"), 100_000, "beyond it every token costs five times as much");
     assert_eq!(model.window("openai/gpt-3.5-turbo"), 128_000, "nobody waits for the table of the others");
     ask(&model, &Talk::new("openai/gpt-3.5-turbo", "x")).await.unwrap();
     assert_eq!(model.window("openai/gpt-3.5-turbo"), 16_385, "it was read beside the first reply");
