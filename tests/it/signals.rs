@@ -125,7 +125,7 @@ fn loud() -> (Bench, Child) {
     for pipe in ["up", "go"] {
         assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
     }
-    let program = bench.program(&["run", "loud", "--json"]);
+    let program = bench.program(&["run", "loud", "--json", "--unconfined"]);
     assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n", "the run came to its last step");
     (bench, program)
 }
