@@ -54,21 +54,6 @@ impl<T: Send + 'static> Tasks<T> {
     }
 }
 
-/// The result of what a thread does aside.
-pub type Aside<T> = tokio::sync::oneshot::Receiver<T>;
-
-/// Does work on a thread of its own that no runtime waits for, and that ends with the process at the latest: for what others
-/// may hold up as long as they like. A panic in it is an error of whoever waits for its result.
-///
-/// # Errors
-/// Where there are no more threads.
-pub fn aside<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<Aside<T>> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    // Nobody may wait for it any more.
-    std::thread::Builder::new().name(name.to_owned()).spawn(move || drop(sender.send(work())))?;
-    Ok(receiver)
-}
-
 thread_local! {
     static IN_ONE_THREAD: Cell<bool> = const { Cell::new(false) };
 }

@@ -389,7 +389,7 @@ impl<'a> Agent<'a> {
             )
         };
         let messages = compact::compact(self.talk.messages(), fits).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
-        let (event, after) = self.shortened(messages, "ledger");
+        let (event, after) = self.shortened(&messages, "ledger");
         if after * 10 > before * 8 && after > fits {
             return Err(full().into());
         }
@@ -397,9 +397,10 @@ impl<'a> Agent<'a> {
     }
 
     /// Makes the event that puts `messages` in the place of all so far, and says how large the next prompt is then.
-    fn shortened(&self, messages: Vec<Message>, strategy: &str) -> (Event, u64) {
+    fn shortened(&self, messages: &[Message], strategy: &str) -> (Event, u64) {
         let (cut, before) = (self.talk.messages().len(), self.talk.estimated_prompt());
-        let event = |after| Event::Compacted { node: self.session.node.clone(), cut, messages: messages.clone(), strategy: strategy.to_owned(), before, after };
+        let event =
+            |after| Event::Compacted { node: self.session.node.clone(), cut, messages: messages.to_vec(), strategy: strategy.to_owned(), before, after };
         let mut preview = self.talk.clone();
         preview.apply(&event(0));
         let after = preview.estimated_prompt();

@@ -211,7 +211,9 @@ impl Writer {
             match journal::read_page(&self.journal, next, PAGE.min(last - next + 1)) {
                 Ok(records) if records.is_empty() => return,
                 Ok(records) => {
-                    records.iter().for_each(|record| self.record(record));
+                    for record in &records {
+                        self.record(record);
+                    }
                     next += records.len() as u64;
                     self.shared.written.fetch_add(1, Ordering::SeqCst);
                 }

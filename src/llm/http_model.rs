@@ -200,7 +200,7 @@ impl HttpModel {
                     let message = format!("{}: every request has failed for {} s", target.label(), lasts.as_secs());
                     return Err(ModelError::new(ModelErrorKind::Overloaded, message).hint("resume the run once the provider answers again"));
                 }
-                Ok(Err(Shut::UsedUp(wait))) => return Err(self.later(format!("{}: its limit is used up", target.label()), None, wait)),
+                Ok(Err(Shut::UsedUp(wait))) => return Err(self.later(&format!("{}: its limit is used up", target.label()), None, wait)),
                 Err(_) => sink.alive(),
             }
         }
@@ -221,7 +221,7 @@ impl HttpModel {
     fn last_word(&self, fault: Fault, tries: &Tries, ended: Ended) -> ModelError {
         let ModelError { kind, message, hint } = fault.error;
         let message = match (ended, fault.wait.filter(|_| fault.retry)) {
-            (Ended::Told, Some(wait)) => return self.later(message, hint, wait),
+            (Ended::Told, Some(wait)) => return self.later(&message, hint, wait),
             (Ended::Told, None) if tries.made > 1 => format!("{message} (at attempt {})", tries.made),
             (Ended::Told, None) => message,
             (Ended::Tried, _) => format!("{message} (given up after {} attempts)", tries.made),
@@ -231,7 +231,7 @@ impl HttpModel {
     }
 
     /// Says when to come again.
-    fn later(&self, message: String, hint: Option<String>, wait: Duration) -> ModelError {
+    fn later(&self, message: &str, hint: Option<String>, wait: Duration) -> ModelError {
         let due = self.clock.now().after(wait);
         let message = format!("{message} (it asks to wait {} s, until {due})", wait.as_secs());
         ModelError { kind: ModelErrorKind::Later, message, hint: hint.or_else(|| Some(format!("resume the run after {due}"))) }

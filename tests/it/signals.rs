@@ -125,7 +125,7 @@ fn loud() -> (Bench, Child) {
     for pipe in ["up", "go"] {
         assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
     }
-    let program = bench.program(&["run", "loud", "--json"]);
+    let program = bench.program(&["run", "loud", "--json", "--unconfined"]);
     assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n", "the run came to its last step");
     (bench, program)
 }
@@ -221,7 +221,7 @@ fn came(up: &Path, program: &mut Child) {
 #[track_caller]
 fn is_taken_up(bench: &Bench, place: &str) {
     fs::write(bench.path("home/quick"), "").unwrap();
-    bench.spinney(&["resume"]).code(0);
+    bench.spinney(&["resume", "--unconfined"]).code(0);
     let records = bench.records(&bench.newest());
     invariants::check(&records, &bench.repo());
     assert_eq!(outcome(&records, "run")["succeeded"]["output"]["said"], "done", "{place}");
@@ -321,7 +321,7 @@ fn a_signal_while_a_run_is_closed_loses_nothing() {
         lock.lock().unwrap();
         let script =
             bench.script("conversations: [{ turns: [{ calls: [{ tool: Write, input: { file_path: count.txt, content: \"once\\n\" } }] }, { say: done }] }]");
-        let mut program = bench.program(&["run", "slow", "--json", "--script", &script]);
+        let mut program = bench.program(&["run", "slow", "--unconfined", "--json", "--script", &script]);
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.contains("branch_made")), "no branch");
         send(&program, signal);
@@ -332,7 +332,7 @@ fn a_signal_while_a_run_is_closed_loses_nothing() {
         let ended = program.wait().unwrap().code();
         assert!(ended == Some(code) || ended == Some(0), "{signal:?}: {ended:?}");
         if ended != Some(0) {
-            bench.spinney(&["resume"]).code(0);
+            bench.spinney(&["resume", "--unconfined"]).code(0);
         }
         let records = bench.records(&bench.newest());
         invariants::check(&records, &bench.repo());

@@ -264,7 +264,9 @@ impl Makings<'_> {
         let own = place::rendered_env(step, self.scope, self.secrets)?;
         let mut env = self.env.clone();
         env.extend(own);
-        env.values_mut().for_each(|value| *value = self.secrets.text(value).into_owned());
+        for value in env.values_mut() {
+            *value = self.secrets.text(value).into_owned();
+        }
         let verify = step.verify.as_ref().map(|verify| all(&verify.run)).transpose()?;
         let (setup, scope) = (all(&step.workspace.setup)?, place::globs(step, self.scope)?);
         let made_of = json!({

@@ -88,7 +88,7 @@ mod tests {
         while good < wanted {
             now += pace.wait(now);
             pace.begins(now);
-            level = f64::min(burst, level + (now - filled).as_secs_f64() * 1_000.0 / every_ms);
+            level = f64::min(burst, level + now.saturating_sub(filled).as_secs_f64() * 1_000.0 / every_ms);
             filled = now;
             now += Duration::from_millis(20);
             if level >= 1.0 {
