@@ -148,8 +148,13 @@ pub(super) fn says(form: &Form, said: &str, note: Option<&str>) -> Result<(bool,
 }
 
 fn who(then: &args::Then, context: &Context) -> String {
+    by(then.by.as_ref(), context)
+}
+
+/// Returns whose word something is.
+pub(super) fn by(named: Option<&String>, context: &Context) -> String {
     let of = |name: &str| context.settings.environment.get(name).filter(|name| !name.is_empty()).cloned();
-    then.by.clone().or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "somebody".to_owned())
+    named.cloned().or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "somebody".to_owned())
 }
 
 /// Finds the question that is meant, of those that nobody has answered; an error says what waits.

@@ -32,6 +32,8 @@ pub(super) enum Command {
     Rerun(Rerun),
     /// Begin a new run that keeps what does not depend on a step or on inputs that have another value now
     Fork(Fork),
+    /// End a run: what is under way is stopped, `finally` runs, and it counts as cancelled
+    Cancel(Cancel),
     /// Check workflow files without running them
     Validate(Validate),
     /// Show what a run would do and the most that it could cost, or what would be done again of one that has been
@@ -64,6 +66,8 @@ pub(super) enum Command {
     Diff(Diff),
     /// Bring a run's result onto the branch that is checked out
     Land(Land),
+    /// Remove what is left of runs that are over and whose work has landed, or who left none
+    Clean(Clean),
     /// Look at the hooks and allow rules of this repository, and trust them
     Trust(Trust),
     /// Print the JSON Schema of workflow files
@@ -146,6 +150,18 @@ pub(super) struct Fork {
     /// An input that has another value now; again for each
     #[arg(short, long = "input", value_name = "NAME=VALUE")]
     pub(super) inputs: Vec<String>,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: spinney cancel feature-k3m9x2\n`spinney retry RUN` does again later what was stopped.")]
+pub(super) struct Cancel {
+    /// The run, or as much of its name as no other begins with
+    pub(super) run: String,
+    /// Whose word it is; absent: the user's
+    #[arg(long, value_name = "NAME")]
+    pub(super) by: Option<String>,
     #[command(flatten)]
     pub(super) how: How,
 }
@@ -402,6 +418,25 @@ pub(super) struct Diff {
 pub(super) struct Land {
     /// The run, or as much of its name as no other begins with
     pub(super) run: String,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples: spinney clean --dry-run\n          spinney clean --older-than 0d\n          spinney clean --drop feature-k3m9x2   # with work that is on no branch but its own"
+)]
+pub(super) struct Clean {
+    /// Only runs that have been over for so long, such as 12h or 30d
+    #[arg(long, value_name = "TIME", default_value = "14d")]
+    pub(super) older_than: String,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Remove this run alone, however young it is, with work that is nowhere else; again for each
+    #[arg(long, value_name = "RUN")]
+    pub(super) drop: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,8 @@
 mod again;
 mod answer;
 mod args;
+mod cancel;
+mod clean;
 mod config;
 mod context;
 mod demo;
@@ -57,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Retry(args) => again::retry(&args, &mut context),
         Command::Rerun(args) => again::rerun(&args, &mut context),
         Command::Fork(args) => again::fork(&args, &mut context),
+        Command::Cancel(args) => cancel::run(&args, &mut context),
         Command::Validate(args) => validate::run(&args, &mut context),
         Command::Plan(args) => plan::run(&args, &mut context),
         Command::Config(args) => config::run(&args, &mut context),
@@ -73,6 +76,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, mut context: Context) 
         Command::Tell(args) => answer::tell(&args, &mut context),
         Command::Diff(args) => diff::run(&args, &mut context),
         Command::Land(args) => land::run(&args, &mut context),
+        Command::Clean(args) => clean::run(&args, &mut context),
         Command::Trust(args) => trust::run(&args, &mut context),
         Command::Schema => schema::run(&mut context),
     };

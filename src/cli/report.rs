@@ -10,7 +10,7 @@ use super::screen::{Tone, price};
 use crate::{
     clock::Timestamp,
     engine::{Inbox, Letter, Says},
-    event::{CommitId, Event, Failure, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success},
+    event::{CommitId, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success},
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +73,8 @@ pub(super) enum Standing {
     /// It succeeded with less than it was asked for, since a limit was reached.
     Partial,
     Failed,
+    /// Somebody called it off.
+    Cancelled,
     Skipped,
     /// A living process has it, where it says who it is by this id.
     Running(Option<u32>),
@@ -91,6 +93,7 @@ impl Standing {
             Standing::Succeeded => "succeeded",
             Standing::Partial => "succeeded in part",
             Standing::Failed => "failed",
+            Standing::Cancelled => "cancelled",
             Standing::Skipped => "skipped",
             Standing::Running(_) => "running",
             Standing::Parked => "parked",
@@ -106,7 +109,7 @@ impl Standing {
             Standing::Failed => Tone::Bad,
             Standing::Skipped => Tone::Dim,
             Standing::Running(_) => Tone::Plain,
-            Standing::Partial | Standing::Parked | Standing::Answered | Standing::Interrupted => Tone::Warn,
+            Standing::Cancelled | Standing::Partial | Standing::Parked | Standing::Answered | Standing::Interrupted => Tone::Warn,
         }
     }
 }
@@ -147,6 +150,7 @@ impl Report {
         match (&self.outcome, owner) {
             (Some(Outcome::Succeeded(_)), _) if self.limit.is_some() || self.nodes.values().any(Node::is_left_out) => Standing::Partial,
             (Some(Outcome::Succeeded(_)), _) => Standing::Succeeded,
+            (Some(Outcome::Failed(failure)), _) if failure.kind == FailureKind::Cancelled => Standing::Cancelled,
             (Some(Outcome::Failed(_)), _) => Standing::Failed,
             (Some(Outcome::Skipped(_)), _) => Standing::Skipped,
             (None, Some(LeaseError::Held { pid, .. })) => Standing::Running(Some(*pid)),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{self, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
+    engine::{self, Ended, EngineError, Inbox, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
@@ -58,7 +58,9 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     let records = journal::read(dir.path())?;
     let (models, name) = began(&project, &dir, &records, &args.how, context)?;
     let plan = compile(&project, &name, &models, context)?;
-    if models.script.is_none() {
+    // A run that is called off asks nobody, unless its end does.
+    let cancelled = Inbox::of(dir.path()).is_cancelling() || records.iter().any(|record| matches!(record.event, Event::RunCancelled { .. }));
+    if models.script.is_none() && !cancelled {
         check_models(&plan, &args.how, &project)?;
     }
     let recording = recording(&args.how, Some(&run), context)?;

@@ -109,6 +109,7 @@ impl Screen {
                 Some(failure) => of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad),
                 None => of(node, line(first_line(text), 110), Tone::Plain),
             },
+            Event::RunCancelled { by } => Some(("run".to_owned(), format!("cancelled by {by}"), Tone::Warn)),
             Event::LimitReached { limit } => Some(("run".to_owned(), format!("the run's limit of {} is reached", limit_word(*limit)), Tone::Bad)),
             Event::StepFinished { node, outcome } => Some(self.finished(node, outcome)),
             Event::BranchMade { name, .. } => Some(("branch".to_owned(), short_name(name).to_owned(), Tone::Good)),
@@ -181,6 +182,7 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     let (word, tone) = match outcome {
         Some(Outcome::Succeeded(_)) if state.is_partial() => ("succeeded, in part: a limit was reached", Tone::Good),
         Some(Outcome::Succeeded(_)) => ("succeeded", Tone::Good),
+        Some(Outcome::Failed(failure)) if failure.kind == FailureKind::Cancelled => ("cancelled", Tone::Warn),
         Some(Outcome::Failed(_)) => ("failed", Tone::Bad),
         Some(Outcome::Skipped(_)) => ("skipped", Tone::Dim),
         None => ("not over", Tone::Warn),

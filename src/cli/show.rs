@@ -283,9 +283,10 @@ fn letters(report: &Report) -> String {
                 let asked = report.asked(letter).map(|question| format!(" to: {}", line(&question.text, 60))).unwrap_or_default();
                 format!("answered by {}, {}{asked}{note}", letter.by, if *allowed { "yes" } else { "no" })
             }
+            Says::Cancel => format!("cancelled by {}", letter.by),
             Says::Word(word) => format!("told by {}: {word}", letter.by),
         };
-        let _ = writeln!(text, "  {}", line(&format!("{} {said}", letter.node), WIDTH - 2));
+        let _ = writeln!(text, "  {}", line(&if letter.says == Says::Cancel { format!("run {said}") } else { format!("{} {said}", letter.node) }, WIDTH - 2));
     }
     text
 }

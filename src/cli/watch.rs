@@ -37,7 +37,7 @@ pub(super) fn run(args: &args::Watch, context: &mut Context) -> Result<u8, Faile
     }
     Ok(match standing {
         Standing::Succeeded | Standing::Partial | Standing::Skipped | Standing::Running(_) => 0,
-        Standing::Failed | Standing::Interrupted => 1,
+        Standing::Failed | Standing::Cancelled | Standing::Interrupted => 1,
         Standing::Parked | Standing::Answered => 3,
     })
 }

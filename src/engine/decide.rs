@@ -169,6 +169,8 @@ pub fn decide(plan: &Plan, state: &RunState, live: &Live) -> Vec<Command> {
     if state.open_steps() == 0 {
         match frames::stage(state, &[]) {
             Stage::Working => {}
+            // The end of a run that was called off waits until its orchestrator is still.
+            Stage::Ending(_) | Stage::Over if live.nodes().any(|node| state.is_called_off(&node.within)) => {}
             Stage::Ending(node) => commands.extend((!live.turning.contains(&node)).then_some(Command::Ending { node })),
             Stage::Over => commands.push(Command::Close),
         }
@@ -231,6 +233,10 @@ fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: 
     let mut rest = waiting(None);
     while let Some(node) = rest.next() {
         let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
+        if state.is_called_off(&node.within) {
+            commands.push(Command::Skip { node: node.clone(), cause: SkipCause::RunEnding });
+            continue;
+        }
         // While a person is asked whether more may be spent, or a model cannot be had, what would ask for one does not begin.
         if held && is_agent() {
             continue;
@@ -264,7 +270,7 @@ fn orchestrate(state: &RunState, live: &Live, commands: &mut Vec<Command>) {
         let Some(frame) = state.frame(within) else { continue };
         let (Some(spec), watch) = (&frame.plan.orchestrator, &frame.watch) else { continue };
         let node = NodeId::inside(within, &spec.node.step);
-        if watch.is_broken() || live.works_on(&node) || live.parked.contains(&node) {
+        if state.is_called_off(within) || watch.is_broken() || live.works_on(&node) || live.parked.contains(&node) {
             continue;
         }
         if watch.is_awake() {

@@ -24,10 +24,11 @@ pub(super) enum Stage {
 /// Says where a frame stands.
 pub(super) fn stage(state: &RunState, within: &[Frame]) -> Stage {
     let Some(frame) = state.frame(within) else { return Stage::Over };
-    if frame.open_steps > 0 || !is_resting(frame) {
+    let called_off = state.is_called_off(within);
+    if frame.open_steps > 0 || !(called_off || is_resting(frame)) {
         return Stage::Working;
     }
-    let endings = [(ON_FAILURE, &frame.plan.on_failure, has_failed(state, within)), (FINALLY, &frame.plan.finally, true)];
+    let endings = [(ON_FAILURE, &frame.plan.on_failure, has_failed(state, within) && !called_off), (FINALLY, &frame.plan.finally, true)];
     for (id, plan, wanted) in endings {
         if plan.is_none() || !wanted {
             continue;
@@ -50,7 +51,7 @@ fn is_resting(frame: &FrameState) -> bool {
 /// Returns whether a workflow has failed so far, its endings not counted.
 pub(super) fn has_failed(state: &RunState, within: &[Frame]) -> bool {
     let stopped = within.is_empty() && state.limit().is_some() && state.plan().on_exceed != OnExceed::Finish;
-    stopped || state.frame(within).is_some_and(|frame| frame.failed.is_some())
+    stopped || (within.is_empty() && state.cancelled().is_some()) || state.frame(within).is_some_and(|frame| frame.failed.is_some())
 }
 
 /// Returns whether a node belongs to the ending of a workflow: what it does is to happen whatever became of the rest.
@@ -61,6 +62,9 @@ pub(super) fn is_of_an_ending(node: &NodeId) -> bool {
 /// Returns why a workflow whose steps and endings have all ended did not succeed.
 pub(super) fn failure(state: &RunState, within: &[Frame]) -> Option<Failure> {
     let frame = state.frame(within)?;
+    if let Some(by) = state.cancelled().filter(|_| within.is_empty()) {
+        return Some(called_off(by));
+    }
     let own = first_failure(state, within, frame);
     let last = || {
         let node = NodeId::inside(within, &StepId::from(FINALLY));
@@ -69,6 +73,11 @@ pub(super) fn failure(state: &RunState, within: &[Frame]) -> Option<Failure> {
         Some(Failure { message: format!("in `{FINALLY}`: {}", failure.message), ..failure })
     };
     own.or_else(last)
+}
+
+/// Says that a run was called off.
+pub(super) fn called_off(by: &str) -> Failure {
+    Failure::new(FailureKind::Cancelled, format!("cancelled by {by}"))
 }
 
 /// Returns what failed first in a frame.

@@ -6,6 +6,7 @@
 use crate::{
     clock::Timestamp,
     event::{BlobId, NodeId},
+    journal::account,
     secrets::Secrets,
 };
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ const LETTERS_MAX: usize = 256;
 /// How the names of letters end, and those of refusals.
 const LETTER: &str = ".json";
 const REFUSAL: &str = ".refused";
+/// The name of the letter that calls a run off: one is enough.
+const CANCEL: &str = "cancel";
 
 /// What a person has to say to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +55,8 @@ pub enum Says {
     },
     /// A word for an agent.
     Word(String),
+    /// The run is called off.
+    Cancel,
 }
 
 /// A run's letters.
@@ -93,6 +98,16 @@ impl Inbox {
     #[must_use]
     pub fn without(self, secrets: &Secrets) -> Inbox {
         Inbox { secrets: secrets.clone(), ..self }
+    }
+
+    /// Makes the letter that calls a run off.
+    pub fn cancel(by: &str, at: Timestamp) -> Letter {
+        Letter { node: account(), by: by.to_owned(), at, says: Says::Cancel }
+    }
+
+    /// Returns whether a letter waits that calls the run off.
+    pub fn is_cancelling(&self) -> bool {
+        self.waits(CANCEL)
     }
 
     /// Writes a letter, durably and as a whole, and returns its name.
@@ -191,6 +206,7 @@ impl Inbox {
 fn name(letter: &Letter) -> String {
     match &letter.says {
         Says::Answer { call, .. } => format!("answer-{}", &BlobId::of(format!("{}\0{call}", letter.node).as_bytes()).0[..24]),
+        Says::Cancel => CANCEL.to_owned(),
         Says::Word(_) => format!("word-{:016}-{:08x}", letter.at.0, fastrand::u32(..)),
     }
 }

@@ -6,6 +6,7 @@
 mod accounts;
 mod ask_person;
 mod carry;
+mod clean;
 mod close;
 mod configuration;
 mod crew;
@@ -34,6 +35,7 @@ mod tips;
 mod token;
 mod toolchains;
 
+pub use clean::{Cleaning, Fate, clean};
 pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
 pub use decide::{Command, Live, decide};
 pub use inbox::{Inbox, InboxError, Letter, Says};

@@ -132,7 +132,7 @@ impl Reset {
     /// Returns what the work that holds has used: it counts as used in the new run.
     pub fn spent(&self) -> Spent {
         let mut talk = journal::Conversation::default();
-        let replies = self.held.events.iter().filter(|(_, event)| matches!(event, Event::ModelReplied { .. }));
+        let replies = self.held.events.iter().filter(|(_, event)| matches!(event, Event::ModelReplied { .. } | Event::AttemptsLost { .. }));
         replies.for_each(|(_, event)| talk.apply(event));
         *talk.spent()
     }

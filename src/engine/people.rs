@@ -144,6 +144,14 @@ impl People {
         }
     }
 
+    /// Says what follows from something that is heard while the run is being closed: nothing, and whoever wrote is told so.
+    pub(super) fn too_late(&mut self, heard: &Heard) -> Vec<Event> {
+        if let Heard::Letter(name) = heard {
+            self.in_hand = Some((name.clone(), Taken::Refused("the run is at its end".to_owned())));
+        }
+        Vec::new()
+    }
+
     /// Takes the letter away that was taken last, once what it says is recorded.
     pub(super) fn put_away(&mut self) {
         let (Some((name, taken)), Some(services)) = (self.in_hand.take(), &self.services) else { return };
@@ -289,6 +297,7 @@ fn examine(state: &RunState, name: &str, letter: &Letter) -> Result<Option<Event
             }
             Ok(Some(answered(node, call, Answered { allowed: *allowed, by: by.clone(), note: note.clone() })))
         }
+        Says::Cancel => Ok(state.cancelled().is_none().then(|| Event::RunCancelled { by: by.clone() })),
         Says::Word(text) => {
             let told = Event::Told { node: node.clone(), text: text.clone(), by: by.clone(), letter: name.to_owned() };
             if state.words().get(node).is_some_and(|said| said.iter().any(|word| word.letter == name)) {

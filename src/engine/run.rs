@@ -136,6 +136,7 @@ struct Engine<'a, S> {
 impl<S: Store> Engine<'_, S> {
     async fn run(&mut self, mut reports: mpsc::Receiver<Report>, mut petitions: mpsc::Receiver<Petition>) -> Result<Ended, EngineError> {
         self.letters()?;
+        self.call_off()?;
         loop {
             self.advance()?;
             if self.is_late() {
@@ -235,9 +236,10 @@ impl<S: Store> Engine<'_, S> {
         if events.is_empty() {
             return Ok(());
         }
-        let mut more = None;
+        let (mut more, mut cancelled) = (None, false);
         for record in self.journal.append(events)? {
             (self.observe)(&record);
+            cancelled |= matches!(record.event, Event::RunCancelled { .. });
             if let Event::QuestionAnswered { node, allowed, .. } = &record.event {
                 more = Some(*allowed).filter(|_| *node == account()).or(more);
             }
@@ -245,12 +247,26 @@ impl<S: Store> Engine<'_, S> {
                 self.live.parked.remove(&node);
             }
         }
-        more.map_or(Ok(()), |allowed| self.allowed_more(allowed))
+        more.map_or(Ok(()), |allowed| self.allowed_more(allowed))?;
+        if cancelled { self.call_off() } else { Ok(()) }
+    }
+
+    /// Ends what is under way of a run that was called off; what belongs to its end follows.
+    fn call_off(&mut self) -> Result<(), EngineError> {
+        let state = self.journal.state();
+        let Some(failure) = state.cancelled().map(frames::called_off) else { return Ok(()) };
+        for (_, token) in self.tokens.iter().filter(|(node, _)| state.is_orchestrator(node) && state.is_called_off(&node.within)) {
+            token.cancel();
+        }
+        for node in state.to_call_off() {
+            self.halt(&node, failure.clone().into())?;
+        }
+        Ok(())
     }
 
     /// Takes something up that came from people.
     fn heard(&mut self, heard: Heard) -> Result<(), EngineError> {
-        let events = self.people.take(heard, self.journal.state());
+        let events = if self.live.closing { self.people.too_late(&heard) } else { self.people.take(heard, self.journal.state()) };
         self.append(events)?;
         self.people.put_away();
         Ok(())
@@ -392,6 +408,10 @@ impl<S: Store> Engine<'_, S> {
             End::Parked if self.journal.state().waits(node) || self.journal.state().is_held() => {
                 self.live.parked.insert(node.clone());
                 self.people.ask(node, self.journal.state());
+            }
+            End::Interrupted if !self.live.stopping && self.journal.state().is_orchestrator(node) && self.journal.state().is_called_off(&node.within) => {
+                let failure = self.journal.state().cancelled().map(frames::called_off);
+                self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure }])?;
             }
             End::Interrupted if self.expired && !self.live.stopping && !self.is_halted(node) => {
                 let failure = out_of_budget(Limit::Time);

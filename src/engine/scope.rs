@@ -99,6 +99,7 @@ fn failure(state: &RunState, within: &[Frame]) -> Value {
     let workflow = sight(state, within).last().unwrap_or_default();
     let failed = state.frame(workflow).and_then(|frame| frames::first_failure(state, workflow, frame));
     match (failed, state.limit()) {
+        _ if state.cancelled().is_some() => json!(state.cancelled().map(|by| frames::called_off(by).message)),
         (Some(failure), _) => json!(failure.message),
         (None, Some(limit)) => json!(crate::agent::out_of_budget(limit).message),
         (None, None) => Value::Null,

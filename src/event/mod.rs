@@ -345,6 +345,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
+    /// Somebody called the run off: nothing of it goes on but what belongs to its end.
+    RunCancelled {
+        /// Who.
+        by: String,
+    },
     /// A limit of the run was reached.
     LimitReached {
         /// Which.
@@ -616,6 +621,7 @@ impl Event {
             | Event::OrchestratorRested { node, .. }
             | Event::StepFinished { node, .. } => Some(node),
             Event::RunStarted(_)
+            | Event::RunCancelled { .. }
             | Event::LimitReached { .. }
             | Event::RunResumed { .. }
             | Event::BranchIntended { .. }
@@ -628,7 +634,12 @@ impl Event {
     /// else happens: what follows it is visible outside the run.
     pub fn needs_sync(&self) -> bool {
         match self {
-            Event::RunStarted(_) | Event::BranchIntended { .. } | Event::QuestionAnswered { .. } | Event::Told { .. } | Event::RunFinished { .. } => true,
+            Event::RunStarted(_)
+            | Event::RunCancelled { .. }
+            | Event::BranchIntended { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::Told { .. }
+            | Event::RunFinished { .. } => true,
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
             // What follows these is seen inside of the run alone. Whoever adds an event decides it here.
             Event::RunResumed { .. }

@@ -172,6 +172,24 @@ impl Repository {
         Ok(refs.map(|(commit, name)| (name.to_owned(), commit.into())).collect())
     }
 
+    /// Returns whether a branch that is not a run's has this commit in its history.
+    ///
+    /// # Errors
+    /// `Failed` where git cannot tell.
+    pub fn has_landed(&self, commit: &CommitId) -> Result<bool, GitError> {
+        let listed = self.git(["for-each-ref", "--format=%(refname)", "--contains"]).arg(&commit.0).arg("refs/heads").text()?;
+        Ok(listed.lines().any(|name| !name.starts_with(BRANCHES)))
+    }
+
+    /// Deletes the branch of a run, as if the user had: git refuses where it is checked out.
+    ///
+    /// # Errors
+    /// `Failed` with git's own words.
+    pub fn delete_branch_of(&self, run: &RunId) -> Result<(), GitError> {
+        let output = self.in_checkout(&["branch", "-D", "--quiet", "--end-of-options", short_name(&branch_of(run))])?;
+        if output.is_success() { Ok(()) } else { Err(program::failed("branch -D".to_owned(), &output)) }
+    }
+
     /// Returns whether any ref keeps this commit from being collected.
     pub(super) fn is_kept(&self, commit: &CommitId) -> Result<bool, GitError> {
         Ok(!self.git(["for-each-ref", "--count=1", "--format=%(refname)", "--contains"]).arg(&commit.0).text()?.is_empty())

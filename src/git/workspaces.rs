@@ -272,6 +272,12 @@ impl Workspaces {
         self.discard(&worktree.slug)
     }
 
+    /// Says what the worktree of a name has that a commit does not; `None` where its files are what the commit holds.
+    pub fn beyond(&self, slug: &str, base: &CommitId, commit: &CommitId) -> Option<String> {
+        let checked = self.open(slug, base).and_then(|worktree| self.check_captured(&worktree, commit));
+        checked.err().map(|error| error.to_string())
+    }
+
     /// Removes the worktree of a name, whatever is in it. It is marked first, so that where this process dies over it the
     /// rest is known for what it is: see [`Workspaces::clear`].
     pub fn discard(&self, slug: &str) -> Result<(), GitError> {

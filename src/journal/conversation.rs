@@ -326,6 +326,7 @@ impl Talk {
             }
             Event::RunStarted(_)
             | Event::RunResumed { .. }
+            | Event::RunCancelled { .. }
             | Event::ConditionEvaluated { .. }
             | Event::FrameOpened { .. }
             | Event::ItemsAdded { .. }

@@ -72,6 +72,12 @@ impl RunState {
                 }
                 self.orchestrator_told(node);
             }
+            Event::RunCancelled { by } => {
+                self.cancelled = Some(by.clone());
+                // Nobody is waited for any more but by what belongs to the end.
+                self.asking.retain(|node| node.within.first().is_some_and(|frame| frame.step.0 == FINALLY));
+                self.parked.retain(|node, _| node.within.first().is_some_and(|frame| frame.step.0 == FINALLY));
+            }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::StepFinished { node, outcome } => self.step_finished(node, outcome, at),
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),

@@ -8,6 +8,7 @@ impl RunState {
         let no = |legal: bool, why: &'static str| if legal { None } else { Some(why) };
         match event {
             Event::RunStarted(_) | Event::RunResumed { .. } | Event::LimitReached { .. } => None,
+            Event::RunCancelled { .. } => no(self.cancelled.is_none(), "the run is called off already"),
             Event::ConditionEvaluated { node, .. } => no(self.todo.get(node) == Some(&Todo::Evaluate), "the node waits for no condition"),
             Event::FrameOpened { node, round, .. } => self.frame_objection(node, *round),
             Event::ItemsAdded { step, items, by, .. } => self.items_objection(step, items, by),

@@ -48,6 +48,7 @@ pub struct RunState {
     pub(super) spent: Spent,
     /// The limit of the run's budget that was reached.
     pub(super) limit: Option<Limit>,
+    pub(super) cancelled: Option<String>,
     pub(super) raises: u32,
     pub(super) branch: Option<Branch>,
     pub(super) finished: Option<Outcome>,
@@ -235,6 +236,7 @@ impl RunState {
             deadlines: BTreeMap::new(),
             spent: Spent::default(),
             limit: None,
+            cancelled: None,
             raises: 0,
             branch: None,
             finished: None,
@@ -451,6 +453,24 @@ impl RunState {
         self.limit
     }
 
+    /// Returns who called the run off.
+    pub fn cancelled(&self) -> Option<&str> {
+        self.cancelled.as_deref()
+    }
+
+    /// Returns whether a node is not to go on since the run was called off: all are that but those of `finally`.
+    pub fn is_called_off(&self, within: &[Frame]) -> bool {
+        self.cancelled.is_some() && within.first().is_none_or(|frame| frame.step.0 != FINALLY)
+    }
+
+    /// Returns what has begun, or waits for another try, and is to be ended since the run was called off: the outermost nodes.
+    pub fn to_call_off(&self) -> Vec<NodeId> {
+        let is_ending = |node: &NodeId| matches!(node.step.0.as_str(), ON_FAILURE | FINALLY);
+        let begun: BTreeSet<&NodeId> =
+            self.running.iter().chain(&self.open).chain(self.timers.keys()).filter(|node| self.is_called_off(&node.within) && !is_ending(node)).collect();
+        begun.iter().filter(|node| !begun.iter().any(|other| node.is_inside(other))).map(|node| (*node).clone()).collect()
+    }
+
     /// Returns whether the run did less than it was asked for, since a budget that may finish was used up.
     pub fn is_partial(&self) -> bool {
         let is_left_out = |node: &NodeState| matches!(node.outcome, Some(Outcome::Skipped(SkipCause::Budget(_))));
@@ -476,7 +496,7 @@ impl RunState {
             Power::Retry => self.items(step).any(|(_, item)| item.outcome.as_ref().is_some_and(|outcome| outcome.failure().is_some())),
             Power::Stop | Power::Ask => false,
         };
-        frame.watch.is_quiet() || !spec.may.iter().any(may_change)
+        self.is_called_off(&step.within) || frame.watch.is_quiet() || !spec.may.iter().any(may_change)
     }
 
     /// Returns whether a node is the orchestrator of its frame.

@@ -8,6 +8,8 @@ mod artefacts;
 mod aside;
 mod ask;
 mod cache;
+mod cancelled;
+mod cleaned;
 mod commands;
 mod config;
 mod damage;

@@ -1,0 +1,254 @@
+//! What is left of runs that are over, and taking it away where nothing is lost by that.
+//!
+//! A run is removed whole: its refs, its worktrees and views, its branch, and last its folder, so that one whose removal was
+//! interrupted is found again. What it worked must be elsewhere: in the history of a branch that is no run's, or, where that
+//! is so, in the joined commit that took it in. Everything in doubt counts as not landed.
+use super::steps::VIEW_PREFIX;
+use crate::{
+    clock::Timestamp,
+    event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress},
+    git::{Expected, GitError, RefMove, Repository, Workspaces, branch_of, short_name},
+    journal::{self, Lease, RunDir},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How far the joining of work is followed.
+const DEPTH: usize = 64;
+
+/// What is to be cleaned, and where.
+#[derive(Debug, Clone)]
+pub struct Cleaning {
+    /// The user's cache folder for this program.
+    pub cache: PathBuf,
+    /// How long a run must have been over.
+    pub older_than: Duration,
+    /// Now.
+    pub now: Timestamp,
+    /// Whether nothing is removed, and only said what would be.
+    pub dry_run: bool,
+    /// Runs that are removed with work that is nowhere else, however young they are; only these are looked at where there are any.
+    pub drop: Vec<RunId>,
+}
+
+/// What became of a run, with why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It was removed, or would be.
+    Removed(String),
+    /// It stays.
+    Kept(String),
+}
+
+/// Removes what is left of runs that are over, and says for each what became of it.
+///
+/// # Errors
+/// Where the runs cannot be listed.
+pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)>, journal::RunDirError> {
+    let state = RunDir::state(repo.main_checkout());
+    let runs = RunDir::list(&state)?;
+    let meant = |run: &RunId| cleaning.drop.is_empty() || cleaning.drop.contains(run);
+    Ok(runs
+        .into_iter()
+        .filter(meant)
+        .map(|run| {
+            let fate = one(repo, &state, &run, cleaning);
+            (run, fate)
+        })
+        .collect())
+}
+
+fn one(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Fate {
+    match judged(repo, state, run, cleaning) {
+        Err(why) => Fate::Kept(why),
+        Ok(why) if cleaning.dry_run => Fate::Removed(why),
+        Ok(why) => match remove(repo, state, run, cleaning) {
+            Ok(()) => Fate::Removed(why),
+            Err(error) => Fate::Kept(format!("it could not be removed: {error}")),
+        },
+    }
+}
+
+/// Says why a run may be removed.
+///
+/// # Errors
+/// Why it stays.
+fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<String, String> {
+    let dir = RunDir::open(state, run).map_err(|error| error.to_string())?;
+    if let Some(owner) = Lease::owner(dir.path()).map_err(|error| error.to_string())? {
+        return Err(format!("it is carried out: failed to {owner}"));
+    }
+    let named = cleaning.drop.contains(run);
+    let records = match journal::read(dir.path()) {
+        Ok(records) => records,
+        Err(_) if named => return Ok("dropped, as asked for; its journal could not be read".to_owned()),
+        Err(error) => return Err(format!("its journal cannot be read: {error}")),
+    };
+    let (Some(first), Some(last)) = (records.first(), records.last()) else {
+        return if named { Ok("dropped, as asked for; it never began".to_owned()) } else { Err("it died before its first record".to_owned()) };
+    };
+    let (Event::RunStarted(started), Event::RunFinished { .. }) = (&first.event, &last.event) else {
+        return Err("it is not over: resume or cancel it".to_owned());
+    };
+    if named {
+        return Ok("dropped, as asked for".to_owned());
+    }
+    let ago = Duration::from_millis(cleaning.now.0.saturating_sub(last.at.0));
+    if ago < cleaning.older_than {
+        return Err("it ended not long enough ago".to_owned());
+    }
+    let work = Work { repo, run, started, nodes: Nodes::of(&records), now: cleaning.now };
+    let lost = work.lost(&folder(repo, run, cleaning)).map_err(|error| format!("what it left cannot be judged: {error}"))?;
+    match lost {
+        Some(lost) => Err(format!("{lost} is on no branch but the run's own")),
+        None if work.left_any() => Ok("its work has landed".to_owned()),
+        None => Ok("it left no work".to_owned()),
+    }
+}
+
+/// Returns where the worktrees of a run stand.
+fn folder(repo: &Repository, run: &RunId, cleaning: &Cleaning) -> PathBuf {
+    cleaning.cache.join("worktrees").join(repo.id()).join(&run.0)
+}
+
+/// The work of one run, and where it went.
+struct Work<'a> {
+    repo: &'a Repository,
+    run: &'a RunId,
+    started: &'a RunStarted,
+    nodes: Nodes<'a>,
+    now: Timestamp,
+}
+
+/// What the records say of who made which commit, and what took it in.
+#[derive(Default)]
+struct Nodes<'a> {
+    made: HashMap<&'a CommitId, &'a NodeId>,
+    commits: HashMap<&'a NodeId, &'a CommitId>,
+    /// Which merge has joined a node's work, or which agent took a sub-agent's in.
+    joined: HashMap<&'a NodeId, NodeId>,
+    /// Until when the work of those is kept that were not chosen.
+    losers: HashMap<&'a NodeId, Timestamp>,
+    places: BTreeMap<String, (&'a CommitId, &'a NodeId)>,
+}
+
+impl<'a> Nodes<'a> {
+    fn of(records: &'a [Record]) -> Nodes<'a> {
+        let mut nodes = Nodes::default();
+        for record in records {
+            match &record.event {
+                Event::WorkCaptured { node, commit, .. } => nodes.made(node, commit),
+                Event::StepFinished { node, outcome: Outcome::Succeeded(success) } => success.commit.iter().for_each(|commit| nodes.made(node, commit)),
+                Event::MergeAdvanced { node, progress: MergeProgress::Joined { from, .. } } => drop(nodes.joined.insert(from, node.clone())),
+                Event::MergeAdvanced { progress: MergeProgress::Ejected { from, .. }, .. } => drop(nodes.joined.remove(from)),
+                Event::WorkDelivered { node, delivery: Delivery::Joined { .. } } => drop(nodes.joined.insert(node, node.owner())),
+                Event::SelectAdvanced { progress: SelectProgress::Chosen { losers, kept_until: Some(until), .. }, .. } => {
+                    nodes.losers.extend(losers.iter().map(|(loser, _)| (loser, *until)));
+                }
+                Event::WorkspaceMade { node, base, path, .. } => {
+                    if let Some(slug) = Path::new(path).file_name() {
+                        nodes.places.insert(slug.to_string_lossy().into_owned(), (base, node));
+                    }
+                }
+                _ => {}
+            }
+        }
+        nodes
+    }
+
+    fn made(&mut self, node: &'a NodeId, commit: &'a CommitId) {
+        // A step that passes a commit on has not made it.
+        self.made.entry(commit).or_insert(node);
+        self.commits.insert(node, commit);
+    }
+}
+
+impl Work<'_> {
+    fn left_any(&self) -> bool {
+        !self.nodes.commits.is_empty()
+    }
+
+    /// Returns the first piece of work that would be lost with the run.
+    fn lost(&self, folder: &Path) -> Result<Option<String>, GitError> {
+        let mut refs = self.repo.refs(&format!("refs/spinney/{}", self.run))?;
+        let branch = branch_of(self.run);
+        refs.extend(self.repo.ref_at(&branch)?.map(|commit| (branch, commit)));
+        let base = self.repo.tree_of(&self.started.base)?;
+        // The base of a worktree is the work of others.
+        for (name, commit) in refs.iter().filter(|(name, _)| !name.ends_with("/base")) {
+            if !self.is_elsewhere(commit)? && self.repo.tree_of(commit)? != base {
+                return Ok(Some(format!("what `{}` keeps", short_name(name))));
+            }
+        }
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        let workspaces = Workspaces::new(self.repo, folder, self.run)?;
+        for slug in workspaces.slugs()?.iter().filter(|slug| !slug.starts_with(VIEW_PREFIX)) {
+            let Some((base, node)) = self.nodes.places.get(slug) else { return Ok(Some(format!("what the worktree `{slug}` may hold"))) };
+            let commits = [self.nodes.commits.get(node).copied(), Some(*base)];
+            if commits.into_iter().flatten().all(|commit| workspaces.beyond(slug, base, commit).is_some()) {
+                return Ok(Some(format!("what stands in the worktree {}", workspaces.path(slug).display())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether a commit, or the one that its work went into, has landed.
+    fn is_elsewhere(&self, commit: &CommitId) -> Result<bool, GitError> {
+        let mut commit = commit;
+        for _ in 0..DEPTH {
+            if self.repo.has_landed(commit)? {
+                return Ok(true);
+            }
+            let Some(node) = self.nodes.made.get(commit) else { return Ok(false) };
+            if self.nodes.losers.get(node).is_some_and(|until| *until <= self.now) {
+                return Ok(true);
+            }
+            let Some(next) = self.nodes.joined.get(node).and_then(|by| self.nodes.commits.get(by)) else { return Ok(false) };
+            commit = next;
+        }
+        Ok(false)
+    }
+}
+
+/// Why what is left of a run could not be removed.
+#[derive(Debug, thiserror::Error)]
+enum RemoveError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Dir(#[from] journal::RunDirError),
+    #[error(transparent)]
+    Lease(#[from] journal::LeaseError),
+    #[error("remove {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+}
+
+fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<(), RemoveError> {
+    let dir = RunDir::open(state, run)?;
+    let _lease = Lease::take(dir.path(), std::process::id(), cleaning.now)?;
+    if repo.ref_at(&branch_of(run))?.is_some() {
+        repo.delete_branch_of(run)?;
+    }
+    let folder = folder(repo, run, cleaning);
+    if folder.is_dir() {
+        let workspaces = Workspaces::new(repo, &folder, run)?;
+        workspaces.slugs()?.iter().try_for_each(|slug| workspaces.discard(slug))?;
+        delete(&folder)?;
+    }
+    let refs: BTreeSet<(String, CommitId)> = repo.refs(&format!("refs/spinney/{run}"))?.into_iter().collect();
+    let moves: Vec<RefMove> = refs.into_iter().map(|(name, commit)| RefMove { name, to: None, expected: Expected::At(commit) }).collect();
+    if !moves.is_empty() {
+        repo.move_refs(&moves)?;
+    }
+    delete(dir.path())
+}
+
+fn delete(folder: &Path) -> Result<(), RemoveError> {
+    fs::remove_dir_all(folder).map_err(|source| RemoveError::Io { path: folder.display().to_string(), source })
+}
