@@ -237,6 +237,9 @@ fn appending(c: &mut Criterion) {
 
 /// Agents that record one event after the other, each waiting for its acknowledgement, and one writer that appends all that wait
 /// in one transaction, as the loop of a run does. Says how many there are in a second, and how long one takes.
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+#[expect(clippy::cast_precision_loss, reason = "thousands are far below 2^52")]
+#[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
 fn sharing(agents: usize, synced: bool) {
     const EACH: usize = 2_000;
     let dir = tempfile::tempdir().expect("there is room for a temporary folder");

@@ -105,7 +105,7 @@ fn named_back(report: &Report, (id, question): (&NodeId, &Question), letter: &Le
     let word = match &letter.says {
         Says::Answer { note: Some(text), .. } if question.form.open => format!("`{}`", line(text, 60)),
         Says::Answer { allowed: false, .. } => "no".to_owned(),
-        Says::Answer { .. } | Says::Word(_) => "yes".to_owned(),
+        Says::Answer { .. } | Says::Word(_) | Says::Cancel => "yes".to_owned(),
     };
     format!("{word} to {}: {}", plain(&report.called(id, question)), line(&question.text, 200))
 }

@@ -43,20 +43,19 @@ pub(super) fn run(args: &args::Cancel, context: &mut Context) -> Result<u8, Fail
             put(context, &format!("Run {run} {said}. `spinney show {run}` shows what it did.\n"))?;
             return Ok(0);
         }
-        match Lease::owner(dir.path()).map_err(|error| Failed::of(&error))? {
-            Some(_) => std::thread::sleep(LOOK),
-            None => {
-                let resumed = args::Resume { run: Some(run.0.clone()), accept_changes: true, how: args.how.clone() };
-                let done = resume(&resumed, context);
-                // Whoever else took the run up a moment before takes the letter up too.
-                if done.is_err() && !matches!(Lease::owner(dir.path()), Ok(None)) {
-                    continue;
-                }
-                let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
-                let is_over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { outcome }) if is_cancelled(outcome));
-                return if is_over { Ok(0) } else { done };
-            }
+        if Lease::owner(dir.path()).map_err(|error| Failed::of(&error))?.is_some() {
+            std::thread::sleep(LOOK);
+            continue;
         }
+        let resumed = args::Resume { run: Some(run.0.clone()), accept_changes: true, how: args.how.clone() };
+        let done = resume(&resumed, context);
+        // Whoever else took the run up a moment before takes the letter up too.
+        if done.is_err() && !matches!(Lease::owner(dir.path()), Ok(None)) {
+            continue;
+        }
+        let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
+        let is_over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { outcome }) if is_cancelled(outcome));
+        return if is_over { Ok(0) } else { done };
     }
     put(context, &format!("Run {run} is being cancelled: what belongs to its end is not done yet. `spinney watch {run}` shows it.\n"))?;
     Ok(0)

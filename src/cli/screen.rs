@@ -60,9 +60,8 @@ impl Screen {
             Event::FrameOpened { node, inputs: Some(_), .. } => of(node, "called".to_owned(), Tone::Dim),
             Event::FrameOpened { node, .. } if [ON_FAILURE, FINALLY].contains(&node.step.0.as_str()) => of(node, "begins".to_owned(), Tone::Dim),
             Event::FrameOpened { node, round, .. } => of(node, format!("round {round}"), Tone::Dim),
-            Event::StepStarted { node, attempt } => {
-                of(node, if *attempt > 1 { format!("started, attempt {attempt}") } else { "started".to_owned() }, Tone::Dim)
-            }
+            Event::StepStarted { node, attempt: 1 } => of(node, "started".to_owned(), Tone::Dim),
+            Event::StepStarted { node, attempt } => of(node, format!("started, attempt {attempt}"), Tone::Dim),
             Event::ModelReplied { node, reply, .. } => {
                 let entry = self.agents.entry(node.clone()).or_default();
                 (entry.0, entry.2) = (entry.0 + 1, entry.2 + reply.usage.total());
@@ -105,10 +104,10 @@ impl Screen {
             Event::Parked { node, failure } => of(node, format!("waits for its model: {}", line(&failure.message, 200)), Tone::Warn),
             Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
             Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", reasons.join(", ").replace('_', " ")), Tone::Dim),
-            Event::OrchestratorRested { node, text, failure } => match failure {
-                Some(failure) => of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad),
-                None => of(node, line(first_line(text), 110), Tone::Plain),
-            },
+            Event::OrchestratorRested { node, failure: Some(failure), .. } => {
+                of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad)
+            }
+            Event::OrchestratorRested { node, text, .. } => of(node, line(first_line(text), 110), Tone::Plain),
             Event::RunCancelled { by } => Some(("run".to_owned(), format!("cancelled by {by}"), Tone::Warn)),
             Event::LimitReached { limit } => Some(("run".to_owned(), format!("the run's limit of {} is reached", limit_word(*limit)), Tone::Bad)),
             Event::StepFinished { node, outcome } => Some(self.finished(node, outcome)),

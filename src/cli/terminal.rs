@@ -86,7 +86,9 @@ async fn read_line(outlet: Outlet) -> Option<Typed> {
 fn prompt(node: &NodeId, question: &Question) -> String {
     let form = &question.form;
     let shown = form.shown.as_ref().map(|shown| format!("{}\n", block(shown).trim_end())).unwrap_or_default();
-    let asks = format!("{shown}{} asks: {}\n", plain(&node.to_string()), line(&question.text, 500));
+    // The first is the only one for most, and is called by its step alone.
+    let number = if question.number > 1 { format!("#{}", question.number) } else { String::new() };
+    let asks = format!("{shown}{}{number} asks: {}\n", plain(&node.to_string()), line(&question.text, 500));
     match (form.open, form.choices.is_empty()) {
         (false, _) => format!("{asks}{} [y/N] ", if shown.is_empty() { "Allow it?" } else { "Approve it?" }),
         (true, true) => format!("{asks}Your answer: "),

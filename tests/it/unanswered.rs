@@ -236,9 +236,12 @@ fn thinking_that_is_taken_for_anothers_is_left_out_and_all_that_was_said_stays()
 #[test]
 fn where_money_is_at_its_end_no_other_model_of_the_account_is_asked() {
     let same = ONE.replace("use: [anthropic/claude-opus-5-5, openai/other]", "use: [anthropic/claude-opus-5-5, anthropic/claude-sonnet-5-5, LAST]");
-    let respond = |asked: &Asked| match asked.path.ends_with("/messages") {
-        true => Answer::Status(429, Vec::new(), r#"{"error":{"type":"insufficient_quota","message":"spent"}}"#.to_owned()),
-        false => Answer::Say(Said::text("from the other")),
+    let respond = |asked: &Asked| {
+        if asked.path.ends_with("/messages") {
+            Answer::Status(429, Vec::new(), r#"{"error":{"type":"insufficient_quota","message":"spent"}}"#.to_owned())
+        } else {
+            Answer::Say(Said::text("from the other"))
+        }
     };
     let server = self::server(respond);
     let bench = self::bench(&server, &same.replace("LAST", "openai/other"));

@@ -178,14 +178,13 @@ impl Store for Frail {
                 self.keep(&records[..kept], synced)?;
                 Err(StoreError::Full { path: path() })
             }
-            // What the power cuts short is not there, nor is it told.
-            Death::Power => Err(StoreError::Full { path: path() }),
             Death::Untold => {
                 self.keep(&records[..kept], synced)?;
                 if self.left == 0 { Err(StoreError::Full { path: path() }) } else { Ok(()) }
             }
             Death::Full | Death::Failing if kept == records.len() && self.left > 0 => self.keep(records, synced),
-            Death::Full => Err(StoreError::Full { path: path() }),
+            // What the power cuts short is not there, nor is it told.
+            Death::Full | Death::Power => Err(StoreError::Full { path: path() }),
             Death::Failing => Err(StoreError::Io { path: path(), source: io::Error::other("the disk fails") }),
         }
     }

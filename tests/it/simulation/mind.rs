@@ -160,7 +160,7 @@ fn turn(call: &ModelCall<'_>) -> usize {
 
 /// Does what stands in a session, then makes its checks green and ends.
 fn follow(call: &ModelCall<'_>, session: &Session, turn: usize, good: bool) -> Reply {
-    let ok = |_: ()| ("Write", json!({"file_path": format!("{}.ok", session.name), "content": "ok\n"}));
+    let ok = || ("Write", json!({"file_path": format!("{}.ok", session.name), "content": "ok\n"}));
     let last = session.turns.len();
     if let Some(acts) = session.turns.get(turn) {
         return say(call, "", &acts.iter().map(|act| act.call(&session.name)).collect::<Vec<_>>());
@@ -168,8 +168,8 @@ fn follow(call: &ModelCall<'_>, session: &Session, turn: usize, good: bool) -> R
     let writes = call.agent == "writer" && good;
     match turn - last {
         0 if session.red_first => say(call, "Done, I think.", &[]),
-        0 if writes => say(call, "", &[ok(())]),
-        1 if session.red_first && writes => say(call, "", &[ok(())]),
+        0 if writes => say(call, "", &[ok()]),
+        1 if session.red_first && writes => say(call, "", &[ok()]),
         _ => say(call, &format!("{} is done.", call.node.step), &[]),
     }
 }
