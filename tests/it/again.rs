@@ -71,7 +71,7 @@ fn edit(bench: Bench, before: &str, after: &str) -> Bench {
 
 /// Runs the flow to its end.
 fn first(bench: &Bench, code: u8) -> RunId {
-    bench.run("flow", SCRIPT, &[]).0.code(code);
+    bench.run("flow", SCRIPT, &["--unconfined"]).0.code(code);
     bench.newest()
 }
 
@@ -88,7 +88,7 @@ fn effects(bench: &Bench) -> Vec<String> {
 #[track_caller]
 fn follows(bench: &Bench, arguments: &[&str], code: u8) -> (RunId, Vec<Record>) {
     let before: Vec<RunId> = runs(bench);
-    let said = bench.spinney(arguments).code(code);
+    let said = bench.spinney(&[arguments, &["--unconfined"]].concat()).code(code);
     let new: Vec<RunId> = runs(bench).into_iter().filter(|run| !before.contains(run)).collect();
     assert_eq!(new.len(), 1, "{}{}", said.out, said.err);
     let records = bench.records(&new[0]);

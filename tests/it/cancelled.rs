@@ -50,9 +50,9 @@ fn state(bench: &Bench, run: &str) -> Value {
 #[test]
 fn a_run_that_nobody_carries_out_is_ended_by_the_command() {
     let bench = waits();
-    bench.run("waits", ASKS, &[]).0.code(3);
+    bench.run("waits", ASKS, &["--unconfined"]).0.code(3);
     let run = bench.newest();
-    let said = bench.spinney(&["cancel", &run.0, "--by", "ann"]).code(0);
+    let said = bench.spinney(&["cancel", &run.0, "--by", "ann", "--unconfined"]).code(0);
     assert!(said.out.contains(&format!("Run {run}: cancelled")) && said.out.contains("cancelled by ann"), "{}", said.out);
     let records = bench.records(&run);
     invariants::check(&records, &bench.repo());
@@ -67,7 +67,7 @@ fn a_run_that_nobody_carries_out_is_ended_by_the_command() {
     let said = bench.spinney(&["cancel", &run.0]).code(2);
     assert!(said.err.contains("it is over, and cancelled"), "{}", said.err);
     // What was stopped can be done again.
-    bench.spinney(&["retry", &run.0]).code(3);
+    bench.spinney(&["retry", &run.0, "--unconfined"]).code(3);
     let again = bench.newest();
     assert_ne!(again, run);
     assert_eq!(fs::read_to_string(bench.path("effects")).unwrap(), "done\nbye cancelled by ann\n", "what was done is done again");
@@ -84,7 +84,7 @@ fn a_run_in_another_process_is_stopped_there() {
         "version: 1\nname: slow\nsteps:\n  slow: {{ run: \"echo begun > {fifo}; sleep 1000; echo over >> {effects}\", retry: {{ max: 3, on: [any] }} }}\n  after: {{ needs: [slow], run: \"true\" }}\nfinally: {{ bye: {{ run: \"echo bye >> {effects}\" }} }}\n"
     );
     let bench = bench.workflow("slow", &yaml);
-    let mut program = bench.program(&["run", "slow", "--json"]);
+    let mut program = bench.program(&["run", "slow", "--json", "--unconfined"]);
     let mut begun = [0; 6];
     fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap().read_exact(&mut begun).unwrap();
     assert_eq!(&begun, b"begun\n");

@@ -262,5 +262,5 @@ fn artefacts_of_items_and_calls_have_a_file_each() {
     let (_, records) = run(outer);
     let kept: std::collections::BTreeSet<String> =
         records.iter().filter_map(|record| if let Event::ArtefactKept { name, .. } = &record.event { Some(name.clone()) } else { None }).collect();
-    assert_eq!(kept.into_iter().collect::<Vec<_>>(), ["o.c.1.txt", "o.c.2.txt"]);
+    assert_eq!(kept.into_iter().collect::<Vec<_>>(), ["o.c.1.1.txt", "o.c.1.2.txt", "o.c.2.1.txt", "o.c.2.2.txt"]);
 }

@@ -74,7 +74,7 @@ impl Play {
     }
 
     fn begin(&self) -> Child {
-        self.bench.program(&["run", "killed", "--json", "--script", &self.script])
+        self.bench.program(&["run", "killed", "--json", "--unconfined", "--script", &self.script])
     }
 
     fn records(&self) -> Vec<Record> {
@@ -123,7 +123,7 @@ impl Play {
             if self.is_over() {
                 return;
             }
-            let output = self.bench.program(&["resume"]).wait_with_output().unwrap();
+            let output = self.bench.program(&["resume", "--unconfined"]).wait_with_output().unwrap();
             let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.code().is_some_and(|code| code < 2), "seed {seed}: {said}");
         }
@@ -243,7 +243,7 @@ fn once(seed: u64, (records, clean): (usize, &End)) -> bool {
     program.wait().unwrap();
     // Every other one dies once more while it goes on.
     if random.bool() && !play.is_over() {
-        let mut program = play.bench.program(&["resume", "--json"]);
+        let mut program = play.bench.program(&["resume", "--json", "--unconfined"]);
         Play::watch(&mut program, random.usize(1..records / 2), &mut random);
         killed |= play.kill(&mut program, victim, &mut random);
         program.wait().unwrap();

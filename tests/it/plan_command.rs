@@ -352,7 +352,7 @@ fn long_names_of_nodes_are_told_apart_in_eighty_columns() {
     let bench = Bench::new().workflow("long", yaml);
     let stub = "steps: { reformat-everything: { status: failed, error: a long story of what has gone wrong with it and why } }\n";
     let said = simulate(&bench, "long", stub, &[]).code(1).out;
-    let rows: Vec<&str> = said.lines().filter(|row| row.contains("reformat") && row.contains("failed: ")).collect();
+    let rows: Vec<&str> = said.lines().filter(|row| row.contains("reformat…") && row.contains("failed: ")).collect();
     assert!(rows.iter().all(|row| row.chars().count() <= 80), "{said}");
     for end in ["/first.tsx", "/second.tsx"] {
         assert_eq!(rows.iter().filter(|row| row.contains(end)).count(), 1, "{said}");

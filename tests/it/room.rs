@@ -63,10 +63,10 @@ fn a_disk_that_fills_up_stops_the_run_and_it_goes_on_once_there_is_room() {
         &bench,
         &format!(
             "mount -t tmpfs -o size=3m state \"$STATE\"\n\
-             spinney run long; echo \"first $?\"\n\
-             spinney resume; echo \"full $?\"\n\
+             spinney run long --unconfined; echo \"first $?\"\n\
+             spinney resume --unconfined; echo \"full $?\"\n\
              spinney runs; rm \"$STATE/ballast\"\n\
-             spinney resume; echo \"room $?\"\n{SAVE}"
+             spinney resume --unconfined; echo \"room $?\"\n{SAVE}"
         ),
     );
     assert!(said.out.contains("first 1\n") && said.out.contains("full 1\n") && said.out.contains("room 0\n"), "{said:?}");
@@ -90,9 +90,9 @@ fn a_run_that_has_no_room_to_begin_leaves_nothing() {
         &bench,
         "mount -t tmpfs -o size=3m state \"$STATE\"\n\
          cat /dev/zero > \"$STATE/ballast\" 2>/dev/null\n\
-         spinney run long; echo \"full $?\"\n\
+         spinney run long --unconfined; echo \"full $?\"\n\
          find \"$STATE/runs\" -mindepth 1\n\
-         rm \"$STATE/ballast\"; spinney runs; touch \"$HOME/filled\"; spinney run long; echo \"room $?\"",
+         rm \"$STATE/ballast\"; spinney runs; touch \"$HOME/filled\"; spinney run long --unconfined; echo \"room $?\"",
     );
     assert!(said.out.contains("full 1\nThere are no runs yet") && said.out.contains("room 0\n"), "{said:?}");
     assert!(said.err.contains("error: failed to") && said.err.contains("hint: "), "{said:?}");
@@ -144,7 +144,7 @@ fn two_runs_at_once_do_not_disturb_each_other() {
     let script = bench.script(
         "conversations: [{ told: \"Write (?<it>.)\", turns: [{ calls: [{ tool: Write, input: { file_path: \"${it}.txt\", content: \"${it}\" } }] }, { say: done }] }]",
     );
-    let programs = ["one", "two"].map(|name| bench.program(&["run", name, "--script", &script]));
+    let programs = ["one", "two"].map(|name| bench.program(&["run", name, "--unconfined", "--script", &script]));
     for program in programs {
         let output = program.wait_with_output().unwrap();
         assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

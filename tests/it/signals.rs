@@ -197,7 +197,7 @@ fn stays(place: Place) -> (Bench, Child) {
     let up = bench.path("home/up");
     assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
     let script = bench.script(&script);
-    let program = bench.program(&["run", "stays", "--script", &script]);
+    let program = bench.program(&["run", "stays", "--unconfined", "--script", &script]);
     let (bench, mut program) = (bench, program);
     came(&up, &mut program);
     (bench, program)

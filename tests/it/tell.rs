@@ -119,7 +119,7 @@ fn what_was_said_while_nobody_carries_the_run_out_is_shown_until_it_is_taken_up(
     let shown = bench.spinney(&["show", &run.0]).code(0).out;
     for said in [
         &format!("answered, waits for `spinney resume {run}`") as &str,
-        "Said, and waits for `spinney resume`\n  gate answered by ann, yes: go\n  call#1.part told by bob: be brief\n",
+        "Said, and waits for `spinney resume`\n  gate answered by ann, yes to: Go on?: go\n  call#1.part told by bob: be brief\n",
     ] {
         assert!(shown.contains(said), "{said}\n{shown}");
     }
