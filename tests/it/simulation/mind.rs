@@ -75,7 +75,10 @@ impl Mind {
 
     /// Notes a request: whoever takes a conversation up again asks in the same words.
     fn hear(&self, call: &ModelCall<'_>) {
-        let stands = call.messages[0].text().lines().nth(1).unwrap_or_default().to_owned();
+        let first = call.messages[0].text();
+        // What was shortened is told apart by what stands in its place: it may be as long as it once was.
+        let is_shortened = call.messages[0].blocks.len() > 1;
+        let stands = if is_shortened { first } else { first.lines().nth(1).unwrap_or_default().to_owned() };
         let messages = serde_json::to_string(call.messages).unwrap();
         let request = format!("{}\n{}\n{messages}", call.system, serde_json::to_string(call.tools).unwrap());
         let key = (call.node.to_string(), stands, call.messages.len());
