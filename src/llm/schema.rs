@@ -86,7 +86,7 @@ impl Size {
         let length = |word: &str| object.get(word).and_then(Value::as_array).map_or(0, Vec::len);
         self.values += length("enum");
         self.unions += usize::from(object.contains_key("anyOf") || length("type") > 1);
-        self.is_loose |= object.contains_key("allOf") || object.contains_key("default");
+        self.is_loose |= object.contains_key("allOf") || object.contains_key("default") || !["type", "anyOf"].iter().any(|word| object.contains_key(*word));
         if let Some(properties) = object.get("properties").and_then(Value::as_object) {
             self.properties += properties.len();
             self.optional += properties.len().saturating_sub(length("required"));
@@ -139,6 +139,11 @@ fn relax(schema: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Optio
         };
         out.insert(key.clone(), value);
     }
+    if !out.contains_key("type")
+        && let Some(kind) = kind_of_values(&out)
+    {
+        out.insert("type".to_owned(), kind);
+    }
     let is_object = out.get("type").is_some_and(|kind| kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object")));
     if is_object {
         // An object without named properties holds anything, which a closed one cannot.
@@ -146,6 +151,27 @@ fn relax(schema: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Optio
         out.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
     Some(Value::Object(out))
+}
+
+/// Returns the type that the values of an `enum` or a `const` are of: strict grammars want one beside them.
+fn kind_of_values(schema: &Map<String, Value>) -> Option<Value> {
+    let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    let values = listed.or_else(|| schema.get("const").map(std::slice::from_ref))?;
+    let kind = |value: &Value| match value {
+        Value::Null => Some("null"),
+        Value::Bool(_) => Some("boolean"),
+        Value::Number(number) => Some(if number.is_f64() { "number" } else { "integer" }),
+        Value::String(_) => Some("string"),
+        Value::Array(_) | Value::Object(_) => None,
+    };
+    let mut kinds: Vec<&str> = values.iter().map(kind).collect::<Option<_>>()?;
+    kinds.sort_unstable();
+    kinds.dedup();
+    match kinds.as_slice() {
+        [] => None,
+        [one] => Some(Value::from(*one)),
+        many => Some(Value::from(many.to_vec())),
+    }
 }
 
 #[cfg(test)]
@@ -211,6 +237,19 @@ mod tests {
     }
 
     #[test]
+    fn values_that_are_listed_get_their_type() {
+        for (listed, kind) in [
+            (json!({"enum": ["a", "b"]}), json!("string")),
+            (json!({"const": 1}), json!("integer")),
+            (json!({"enum": [1.5, null]}), json!(["null", "number"])),
+            (json!({"enum": [[1]]}), Value::Null),
+        ] {
+            let sent = sendable(&json!({"type": "object", "properties": {"a": listed}, "required": ["a"]})).unwrap();
+            assert_eq!(sent["properties"]["a"]["type"], kind, "{sent}");
+        }
+    }
+
+    #[test]
     fn strict_is_only_said_of_what_strict_mode_takes() {
         let whole = |inner: Value| json!({"type": "object", "properties": {"a": inner}, "required": ["a"], "additionalProperties": false});
         let deep = |levels: usize| (0..levels).fold(json!({"type": "string"}), |inner, _| whole(inner));
@@ -219,7 +258,9 @@ mod tests {
             (json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": []}), false),
             (whole(json!({"allOf": [{"type": "string"}]})), false),
             (whole(json!({"type": "string", "default": "x"})), false),
-            (whole(json!({"enum": vec![1; 1_001]})), false),
+            (whole(json!({"type": "integer", "enum": vec![1; 1_001]})), false),
+            (whole(json!({"enum": ["x"]})), false),
+            (whole(json!({"description": "anything"})), false),
             (deep(9), true),
             (deep(10), false),
         ] {

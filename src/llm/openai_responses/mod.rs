@@ -148,8 +148,7 @@ fn item(block: &Block) -> Option<String> {
         return is_whole(&item).then_some(item);
     }
     match block.view() {
-        View::Text(_) => text_bytes(block, "text")
-            .map(|text| format!(r#"{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{text},"annotations":[]}}]}}"#)),
+        View::Text(_) => text_bytes(block, "text").map(|text| format!(r#"{{"type":"message","role":"assistant","content":{text}}}"#)),
         View::ToolCall(call) => {
             let arguments = string(&kept(block, "input").unwrap_or_else(|| "{}".to_owned()));
             Some(format!(r#"{{"type":"function_call","call_id":{},"name":{},"arguments":{arguments}}}"#, string(&call.id), string(&call.name)))
