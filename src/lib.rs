@@ -8,7 +8,7 @@
 //!    replayed. An event is acknowledged before its effect is visible. [`journal::RunState`] is a fold over events that
 //!    refuses illegal ones: live run, resume, screens and tests all go through the same `apply`.
 //! 2. **Decisions are pure.** [`engine::decide`] knows no clock, no I/O, no randomness and renders no template. The agent
-//!    loop is the same idea one level down: [`journal::Conversation::next`] says from the transcript alone what comes next.
+//!    loop is the same idea one level down: [`journal::Talk::next`] says from the transcript alone what comes next.
 //! 3. **One gate.** Every tool call of every agent goes through one dispatcher, in `agent`: schema, hooks before, schema again
 //!    if they rewrote it, permission rules, access, scope, execution, hooks after, recording. There is no other way to run
 //!    a tool.

@@ -1,6 +1,6 @@
 //! One conversation in one workspace: ask the model, do what it asks, tell it, until it asks for nothing.
 //!
-//! What comes next follows from the transcript alone ([`Conversation::next`]); this module only does it, and records
+//! What comes next follows from the transcript alone ([`Talk::next`](crate::journal::Talk::next)); this module only does it, and records
 //! each thing before it is visible. Policy stands beside the loop: limits in `guard`, the gate that every tool call goes
 //! through in `gate`, what may be used in `account`, room in the window in `compact`. It knows nothing of the graph it is a part of.
 mod account;
