@@ -302,7 +302,7 @@ fn spans_that_nobody_takes_hold_no_end_up() {
         .workflow("stays", "version: 1\nname: stays\nsteps: { wait: { run: \"echo up > $HOME/up; sleep 300\" } }\n");
     let up = bench.path("home/up");
     assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
-    let mut program = bench.program(&["run", "stays", "--script", &bench.script("conversations: []")]);
+    let mut program = bench.program(&["run", "stays", "--unconfined", "--script", &bench.script("conversations: []")]);
     came(&up, &mut program);
     send(&program, Signal::TERM);
     assert_eq!(program.wait().unwrap().code(), Some(143));

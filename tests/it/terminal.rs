@@ -24,7 +24,7 @@ struct Seat {
 impl Seat {
     /// Starts the program with a terminal of its own, which sends it a signal at ctrl-c.
     fn take(bench: &Bench, arguments: &[&str]) -> Seat {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
@@ -97,7 +97,7 @@ fn what_was_typed_before_a_question_is_no_answer_and_what_is_neither_yes_nor_no_
     let bench = Bench::new().workflow("gate", &GATE.replace("steps: { gate: { approve: { message: \"Go on?\" } } }\n", first));
     let go = bench.path("home/go");
     assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
-    let mut seat = Seat::take(&bench, &["run", "gate", "--script", &bench.script("conversations: []")]);
+    let mut seat = Seat::take(&bench, &["run", "gate", "--unconfined", "--script", &bench.script("conversations: []")]);
     seat.until("started");
     seat.press("yes\n");
     // The terminal has it: it has shown it.

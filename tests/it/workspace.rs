@@ -201,14 +201,14 @@ agents: { coder: { system: x, access: write } }
 defaults: { workspace: { kind: worktree, setup: ["echo made > made.txt; echo made > touched.txt; echo more >> README.md; rm gone.txt; mkdir -p nested && git init -q nested"] } }
 steps:
   agent: { agent: coder, prompt: go, scope: [src/**, touched.txt] }
-  run: { run: "cat made.txt README.md; test ! -e gone.txt; echo x > src/run.txt", scope: [src/**] }
-  join: { needs: [agent, run], merge: { from: [agent, run] } }
+  make: { run: "cat made.txt README.md; test ! -e gone.txt; echo x > src/run.txt", scope: [src/**] }
+  join: { needs: [agent, make], merge: { from: [agent, make] } }
 "#;
     let script = "conversations: [{ turns: [{ calls: [{ tool: Bash, input: { command: 'mkdir -p src; cat made.txt > src/a.txt; echo again >> touched.txt' } }] }, { say: done }] }]";
     let bench = Bench::new().file("gone.txt", "x\n").file("src/b.txt", "b\n").commit("begin").workflow("prepared", workflow);
     let (said, records) = bench.run("prepared", script, &[]);
     let said = said.code(0);
-    assert_eq!(outcome(&records, "run")["succeeded"]["output"]["stdout"], "made\n# A project\nmore\n", "{}", said.out);
+    assert_eq!(outcome(&records, "make")["succeeded"]["output"]["stdout"], "made\n# A project\nmore\n", "{}", said.out);
     let diff = bench.git(&["diff", "--name-status", "main", &format!("spinney/{}", bench.newest())]);
     assert_eq!(diff, "A\tsrc/a.txt\nA\tsrc/run.txt\nA\ttouched.txt\n");
     let shown = bench.spinney(&["show", &bench.newest().0]).code(0).out;
