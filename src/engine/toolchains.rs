@@ -261,7 +261,7 @@ mod tests {
                 ".local/lib",
                 ".local/share/uv/py/bin",
                 ".local/share/uv/py/lib",
-                "work/bin",
+                "code/bin",
                 "work/lib",
                 "work/.git",
                 "papers/bin",
@@ -273,10 +273,10 @@ mod tests {
         symlink(home.join(".local/share/uv/py/bin/python"), home.join(".local/bin/python")).unwrap();
         symlink("../share/tool/1.2", home.join(".local/bin/tool")).unwrap();
         symlink("v20", home.join(".nvm2/current")).unwrap();
-        let path = "~/.local/bin:~/.config/tool/bin:~/.nvm2/current/bin:~/work/bin:~/papers/bin:/usr/bin:~";
+        let path = "~/.local/bin:~/.config/tool/bin:~/.nvm2/current/bin:~/code/bin:~/papers/bin:/usr/bin:~";
         assert_eq!(
             shown(&home, &[("PATH", path)]),
-            [".config/tool/bin", ".local/bin", ".local/share/tool/1.2", ".local/share/uv/py", ".nvm2/current", ".nvm2/v20", "papers/bin", "work/bin"]
+            [".config/tool/bin", ".local/bin", ".local/share/tool/1.2", ".local/share/uv/py", ".nvm2/current", ".nvm2/v20", "code/bin", "papers/bin"]
         );
     }
 }
