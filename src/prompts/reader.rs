@@ -367,32 +367,24 @@ impl Reader<'_> {
                 chain.links.push(at);
             } else if self.lexer.eat("?.")? {
                 chain.optional = true;
-            } else if self.lexer.eat("[")? {
-                chain.links.push(at);
-                let key = self.subscript()?;
-                literal &= matches!(key, Key::Name(..));
-                known &= key != Key::Computed;
-                match key {
-                    Key::Name(key, span) if literal => chain.parts.push((key, span)),
-                    Key::Name(key, _) if known => chain.more.push(key),
-                    Key::Index if known => chain.more.push(ENTRY.to_owned()),
-                    Key::Name(..) | Key::Index | Key::Computed => {}
-                }
-                continue;
-            } else if self.lexer.eat("?[")? {
-                chain.optional = true;
-                let key = self.subscript()?;
-                literal &= matches!(key, Key::Name(..));
-                known &= key != Key::Computed;
-                match key {
-                    Key::Name(key, span) if literal => chain.parts.push((key, span)),
-                    Key::Name(key, _) if known => chain.more.push(key),
-                    Key::Index if known => chain.more.push(ENTRY.to_owned()),
-                    Key::Name(..) | Key::Index | Key::Computed => {}
-                }
-                continue;
             } else {
-                break;
+                if self.lexer.eat("[")? {
+                    chain.links.push(at);
+                } else if self.lexer.eat("?[")? {
+                    chain.optional = true;
+                } else {
+                    break;
+                }
+                let key = self.subscript()?;
+                literal &= matches!(key, Key::Name(..));
+                known &= key != Key::Computed;
+                match key {
+                    Key::Name(key, span) if literal => chain.parts.push((key, span)),
+                    Key::Name(key, _) if known => chain.more.push(key),
+                    Key::Index if known => chain.more.push(ENTRY.to_owned()),
+                    Key::Name(..) | Key::Index | Key::Computed => {}
+                }
+                continue;
             }
             let part = self.name("a name after `.`")?;
             if literal {
