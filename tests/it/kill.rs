@@ -13,7 +13,7 @@ use spinney::{
     journal::{Lease, RunDir},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -41,6 +41,8 @@ enum Victim {
 
 #[derive(Debug, PartialEq, Eq)]
 struct End {
+    /// What agents saw go wrong, at which node.
+    seen: BTreeSet<(String, String)>,
     outcomes: BTreeMap<String, String>,
     /// The files of each commit that an outcome names, and of the branch.
     trees: BTreeMap<String, String>,
@@ -49,12 +51,13 @@ struct End {
 }
 
 impl End {
-    /// What does not hang on whether a command that an agent had run, or a check, was killed: agents see that, and act on it.
-    fn whatever_agents_saw(&self) -> End {
+    /// What is the same wherever a child was killed: what commands say of it is left out, and, where agents saw something go
+    /// wrong that they see `otherwise` not, the files too: a hook that dies refuses its call.
+    fn but_for_the_child(&self, otherwise: &End) -> End {
         let word = |text: &String| text.split('"').nth(1).unwrap_or_default().to_owned();
         let outcomes = self.outcomes.iter().map(|(node, text)| (node.clone(), if node == "run" { text.clone() } else { word(text) })).collect();
-        // A hook that is killed refuses its call: even a file may be left unwritten.
-        End { outcomes, trees: BTreeMap::new(), refs: self.refs.clone() }
+        let trees = if self.seen == otherwise.seen { self.trees.clone() } else { BTreeMap::new() };
+        End { seen: BTreeSet::new(), outcomes, trees, refs: self.refs.clone() }
     }
 }
 
@@ -145,7 +148,12 @@ impl Play {
         invariants::check(&records, &bench.repo());
         let plain = |text: String| text.replace(&run.0, "RUN");
         let tree = |name: &str| bench.git(&["ls-tree", "-r", name]);
-        let mut end = End { outcomes: BTreeMap::new(), trees: BTreeMap::from([("branch".to_owned(), tree(&format!("spinney/{run}")))]), refs: Vec::new() };
+        let mut end = End {
+            seen: seen(&records),
+            outcomes: BTreeMap::new(),
+            trees: BTreeMap::from([("branch".to_owned(), tree(&format!("spinney/{run}")))]),
+            refs: Vec::new(),
+        };
         for record in &records {
             let Event::StepFinished { node, outcome } = &record.event else { continue };
             if let Some(commit) = outcome.success().and_then(|success| success.commit.as_ref()) {
@@ -204,6 +212,16 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Returns what agents saw go wrong: calls that failed or were refused, and red checks.
+fn seen(records: &[Record]) -> BTreeSet<(String, String)> {
+    let wrong = |event: &Event| match event {
+        Event::ToolFinished { node, result, tool, .. } if result.is_error => Some((node.to_string(), tool.clone())),
+        Event::VerifyRan { node, passed: false, tail } => Some((node.to_string(), tail.clone())),
+        _ => None,
+    };
+    records.iter().filter_map(|record| wrong(&record.event)).collect()
+}
+
 /// Returns whether the records leave open whether an effect has happened.
 fn under_way(records: &[Record], effect: &str) -> bool {
     let is_of = |event: &Event| event.node().is_some_and(|node| if effect == "tell" { node.step.0 == effect } else { node.item.as_deref() == Some(effect) });
@@ -259,9 +277,10 @@ fn once(seed: u64, (records, clean): (usize, &End)) -> bool {
         program.wait().unwrap();
     }
     play.live_on(seed);
+    let end = play.end();
     match victim {
-        Victim::Child => assert_eq!(play.end().whatever_agents_saw(), clean.whatever_agents_saw(), "seed {seed}"),
-        Victim::Program | Victim::All => assert_eq!(&play.end(), clean, "seed {seed}"),
+        Victim::Child => assert_eq!(end.but_for_the_child(clean), clean.but_for_the_child(&end), "seed {seed}"),
+        Victim::Program | Victim::All => assert_eq!(&end, clean, "seed {seed}"),
     }
     play.counted(victim, seed);
     play.nothing_is_left(seed);
