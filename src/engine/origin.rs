@@ -12,14 +12,13 @@ use super::{
 use crate::{
     event::{CommitId, Definitions, Event, MergeProgress, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
     git::{Expected, Head, RefMove, ref_of},
-    journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent},
+    journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent, write_whole},
     plan::{ORCHESTRATOR, Plan, Work},
     source::nearest,
 };
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Write as _,
     sync::Arc,
 };
 
@@ -259,13 +258,8 @@ pub(super) fn restore(services: &Services, state: &RunState, records: &[Record])
     let folder = &services.artefacts.folder;
     for (name, content) in files.into_iter().filter(|(name, _)| !folder.join(name).exists()) {
         let content = services.blobs.get(content)?;
-        let write = || {
-            std::fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(&content)?;
-            file.persist(folder.join(name)).map(drop).map_err(|error| error.error)
-        };
-        write().map_err(|source| SetupError::File { path: folder.join(name).display().to_string(), source })?;
+        let path = folder.join(name);
+        write_whole(&path, &content).map_err(|source| SetupError::File { path: path.display().to_string(), source })?;
     }
     Ok(())
 }

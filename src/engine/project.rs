@@ -19,7 +19,9 @@ use crate::{
     event::{BlobId, Definitions, Event, Failure, FailureKind, Origin, Record, RunId, RunStarted},
     git::{GitError, Head, Isolation, Repository, Workspaces},
     hooks::{HookFile, Hooks},
-    journal::{BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError},
+    journal::{
+        BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError, clear_unfinished,
+    },
     library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
     llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
@@ -447,6 +449,7 @@ impl Project {
         let (store, records) = SqliteStore::open(dir.path())?;
         let options = options.steady(records.last().map(|last| last.at).unwrap_or_default());
         sandbox::reap(&dir.processes())?;
+        clear_unfinished(dir.path()).map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
         self.repo.unlock_refs(run)?;
         let pins = self.pins(&plan);
         let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;

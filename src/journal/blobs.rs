@@ -79,7 +79,7 @@ impl Blobs {
         if fs::read(&path).is_ok_and(|kept| kept == content) {
             return Ok(id);
         }
-        match write(&path, content) {
+        match write_whole(&path, content) {
             Ok(()) => Ok(id),
             Err(source) => Err(BlobError::Io { id, path, source }),
         }
@@ -97,7 +97,7 @@ impl Blobs {
         let failed = |source| BlobError::Io { id: id.clone(), path: path.clone(), source };
         fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(failed)?;
         // A blob is never changed where it stands, so that two runs may have one file.
-        fs::hard_link(&theirs, &path).or_else(|_| fs::read(&theirs).and_then(|content| write(&path, &content))).map_err(failed)
+        fs::hard_link(&theirs, &path).or_else(|_| fs::read(&theirs).and_then(|content| write_whole(&path, &content))).map_err(failed)
     }
 
     /// Returns a blob's content, checked against its name.
@@ -120,13 +120,33 @@ impl Blobs {
     }
 }
 
+/// What the name of a file begins with that is not whole yet.
+const UNFINISHED: &str = ".tmp-unfinished-";
+
 /// Writes a file so that it is there whole or not at all.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let dir = path.parent().expect("a blob's path has its two-letter folder");
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(path);
     fs::create_dir_all(dir)?;
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(dir)?;
     file.write_all(content)?;
     file.persist(path)?;
+    Ok(())
+}
+
+/// Removes what a process was writing below a folder when it died; whoever calls this is the only one that writes there.
+pub(crate) fn clear_unfinished(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            clear_unfinished(&entry.path())?;
+        } else if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
     Ok(())
 }
 
@@ -148,6 +168,19 @@ mod tests {
         let folder = dir.path().join("blobs").join(&id.0[..2]);
         let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert_eq!(names, [&id.0[2..]], "no temporary file stays behind");
+    }
+
+    #[test]
+    fn what_was_being_written_at_a_death_is_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::new(dir.path());
+        let id = blobs.put(b"whole").unwrap();
+        let half = dir.path().join("blobs").join(&id.0[..2]).join(".tmp-unfinished-X1y2Z3");
+        fs::write(&half, "wh").unwrap();
+        clear_unfinished(dir.path()).unwrap();
+        assert!(!half.exists());
+        assert_eq!(blobs.get(&id).unwrap(), b"whole");
+        clear_unfinished(&dir.path().join("missing")).unwrap();
     }
 
     #[test]

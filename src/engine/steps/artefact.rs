@@ -6,16 +6,12 @@ use super::Task;
 use crate::{
     agent::{Trouble, blocking},
     event::{BlobId, Event, Failure, FailureKind, Frame, NodeId, Success},
-    journal::{FINALLY, ON_FAILURE},
+    journal::{FINALLY, ON_FAILURE, write_whole},
     plan::{AgentSpec, PlannedStep, Work},
     prompts,
 };
 use serde_json::Value;
-use std::{
-    fs, io,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 /// The share of a model's window that a first message may take, in percent.
 const PROMPT_PERCENT: u64 = 40;
@@ -62,7 +58,7 @@ pub(super) async fn keep(task: &Task, step: &PlannedStep, name: &str, success: &
     let content_id = blocking(FailureKind::Environment, move || blobs.put(&kept)).await?;
     task.record(Event::ArtefactKept { node: task.node.clone(), name: name.to_owned(), content: content_id, bytes }).await?;
     let path = task.services.artefacts.folder.join(name);
-    blocking(FailureKind::Environment, move || write(&path, &content).map_err(|error| format!("write the artefact {}: {error}", path.display()))).await
+    blocking(FailureKind::Environment, move || write_whole(&path, &content).map_err(|error| format!("write the artefact {}: {error}", path.display()))).await
 }
 
 /// Returns the output as a file holds it: text as it is, everything else as JSON.
@@ -127,19 +123,9 @@ pub(super) async fn fitted(task: &Task, agent: &AgentSpec, template: &str, fixed
     let files: Vec<(PathBuf, String)> =
         fitted.cut.into_iter().map(|whole| (path(&whole.name), task.services.secrets.text(&whole.content).into_owned())).collect();
     blocking(FailureKind::Environment, move || {
-        let written = files.iter().try_for_each(|(path, content)| write(path, content.as_bytes()));
+        let written = files.iter().try_for_each(|(path, content)| write_whole(path, content.as_bytes()));
         written.map_err(|error| format!("write what does not fit into the prompt: {error}"))
     })
     .await?;
     Ok(fitted.text)
-}
-
-/// Writes a file so that it is there whole or not at all.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(content)?;
-    file.persist(path)?;
-    Ok(())
 }
