@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-const KILLS: u64 = 9;
+const KILLS: u64 = 40;
 /// Resumes of one run; each gets further, so that more mean that it does not.
 const LIVES_MAX: usize = 12;
 /// What is appended to the file outside, once each.
