@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     engine::SetupError,
     event::{CommitId, Outcome},
-    git::{CommitMeta, GitError, Head, Merged, Repository, short_name},
+    git::{CommitMeta, GitError, Head, Merged, Repository, Unsound, short_name},
     journal::Branch,
 };
 
@@ -89,11 +89,12 @@ fn must_stand(repo: &Repository, branch: &Branch) -> Result<(), Failed> {
 /// Nothing of what is landed may be missing: the checkout would stop in the middle.
 fn must_be_whole(repo: &Repository, report: &Report, branch: &Branch) -> Result<(), Failed> {
     let Some(started) = &report.started else { return Ok(()) };
-    let missing = repo.missing_objects(&[branch.commit.clone()].into(), &started.base, false).map_err(git)?;
-    if missing.is_empty() {
+    let Unsound { missing, damaged } = repo.unsound_objects(&[branch.commit.clone()].into(), &started.base, false).map_err(git)?;
+    let unsound: Vec<String> = missing.into_iter().chain(damaged).collect();
+    if unsound.is_empty() {
         return Ok(());
     }
-    Err(Failed::new(format!("land {}: these objects are not in the repository any more: {}", short_name(&branch.name), named(&missing)))
+    Err(Failed::new(format!("land {}: these objects are not in the repository any more, or damaged: {}", short_name(&branch.name), named(&unsound)))
         .hint("`git fetch` from a clone that has them brings them back; `spinney doctor` looks at all runs"))
 }
 

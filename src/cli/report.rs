@@ -39,6 +39,8 @@ pub(super) struct Report {
     watchers: BTreeSet<NodeId>,
     /// What people have said and nobody has taken up.
     pub(super) letters: Vec<Letter>,
+    /// The commits that keep the files of attempts without a result: node, attempt and commit, the last of each.
+    pub(super) kept: BTreeMap<(NodeId, u32), CommitId>,
     nodes: BTreeMap<NodeId, Node>,
     /// In the order in which they are first spoken of.
     order: Vec<NodeId>,
@@ -289,6 +291,10 @@ impl Report {
                 for item in items {
                     self.touch(&step.with_item(&item.key), record);
                 }
+            }
+            Event::CheckpointKept { node, commit } => {
+                let attempt = self.nodes.get(&node.owner()).map_or(1, |owner| owner.attempts);
+                self.kept.insert((node.clone(), attempt), commit.clone());
             }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),

@@ -60,8 +60,7 @@ impl Screen {
             Event::FrameOpened { node, inputs: Some(_), .. } => of(node, "called".to_owned(), Tone::Dim),
             Event::FrameOpened { node, .. } if [ON_FAILURE, FINALLY].contains(&node.step.0.as_str()) => of(node, "begins".to_owned(), Tone::Dim),
             Event::FrameOpened { node, round, .. } => of(node, format!("round {round}"), Tone::Dim),
-            Event::StepStarted { node, attempt: 1 } => of(node, "started".to_owned(), Tone::Dim),
-            Event::StepStarted { node, attempt } => of(node, format!("started, attempt {attempt}"), Tone::Dim),
+            Event::StepStarted { node, attempt } => of(node, began(*attempt), Tone::Dim),
             Event::ModelReplied { node, reply, .. } => {
                 let entry = self.agents.entry(node.clone()).or_default();
                 (entry.0, entry.2) = (entry.0 + 1, entry.2 + reply.usage.total());
@@ -123,6 +122,7 @@ impl Screen {
             | Event::MessageAdded { .. }
             | Event::ToolStarted { .. }
             | Event::WorkCaptured { .. }
+            | Event::CheckpointKept { .. }
             | Event::WorkDelivered { .. }
             | Event::TimerFired { .. }
             | Event::BranchIntended { .. }
@@ -145,6 +145,10 @@ impl Screen {
         };
         (node.to_string(), text, tone)
     }
+}
+
+fn began(attempt: u32) -> String {
+    if attempt == 1 { "started".to_owned() } else { format!("started, attempt {attempt}") }
 }
 
 fn select(node: &NodeId, progress: &SelectProgress) -> Option<(String, String, Tone)> {

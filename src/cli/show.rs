@@ -9,7 +9,7 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    engine::{Says, doctor::Check, health},
+    engine::{Says, checkpoint_ref, doctor::Check, health},
     event::{Event, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
@@ -101,6 +101,7 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
     text.push_str(&letters(report));
     text.push_str(&merges(report, color));
     text.push_str(&choices(report, color));
+    text.push_str(&kept(report, color));
     text.push_str(&worktrees(report, is_there, color));
     if let Some(words) = &report.last_words {
         let _ = write!(text, "\n{}\n{}", title(color, "The orchestrator's last words"), indent(block(words).trim(), 2));
@@ -346,6 +347,17 @@ fn selected(progress: &SelectProgress) -> (&'static str, String, Tone) {
             ("chosen", line(&format!("{winner}{others}{kept}"), 300), Tone::Good)
         }
     }
+}
+
+/// Names what keeps the files of attempts that came to no result.
+fn kept(report: &Report, color: bool) -> String {
+    let Some(started) = report.started.as_ref().filter(|_| !report.kept.is_empty()) else { return String::new() };
+    let mut table = Table::new(&[], usize::MAX);
+    for ((id, attempt), commit) in &report.kept {
+        let name = checkpoint_ref(&started.run, id, *attempt);
+        table.row(vec![Cell::new(line(&id.to_string(), NAME), Tone::Name), Cell::new(short(&commit.0), Tone::Dim), Cell::plain(line(&name, 300))]);
+    }
+    format!("\n{}\n{}", title(color, "Files of attempts without a result"), table.render(color, 2, usize::MAX))
 }
 
 fn worktrees(report: &Report, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {

@@ -6,12 +6,12 @@ use super::{
     Services,
     close::{self, Close},
     powers::{self, Watcher},
-    steps::{self, End, Job},
+    steps::{self, End, Job, Unkept},
 };
 use crate::{
     clock::{Clock, Timestamp},
     event::{CommitId, Event, NodeId},
-    journal::RunState,
+    journal::{Recorder, RunState},
 };
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -47,6 +47,11 @@ pub(super) trait Crew: Send + Sync {
 
     /// Begins one waking of an orchestrator.
     fn watch(&self, watcher: Watcher) -> Working;
+
+    /// Keeps the files of attempts that were stopped; a stub has none.
+    fn keep(&self, _unkept: Vec<Unkept>, _recorder: &Recorder) -> Working {
+        Box::pin(async { End::Kept })
+    }
 
     /// Begins the end of the run.
     fn close(&self, close: Close) -> Working;
@@ -89,6 +94,11 @@ impl Crew for Hands {
     fn watch(&self, watcher: Watcher) -> Working {
         let services = self.0.clone();
         Box::pin(async move { watcher.run(&services).await })
+    }
+
+    fn keep(&self, unkept: Vec<Unkept>, recorder: &Recorder) -> Working {
+        let (services, recorder) = (self.0.clone(), recorder.clone());
+        Box::pin(async move { steps::keep_all(&services, &recorder, unkept).await })
     }
 
     fn close(&self, close: Close) -> Working {

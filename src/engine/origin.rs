@@ -4,16 +4,16 @@
 //! is carried out from there like any run that is taken up: there is no second recovery. What the records name besides is
 //! made again from them: blobs, the refs that keep commits, the files of artefacts.
 use super::{
-    Models, Prepared, Project, RunOptions, SetupError,
+    Models, Prepared, Project, RunOptions, SetupError, kept,
     project::{self, Beginning},
     reset::{self, Anew, Held, Reason},
-    steps::{self, Services},
+    steps::Services,
 };
 use crate::{
-    event::{CommitId, Definitions, Event, MergeProgress, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
-    git::{Expected, Head, RefMove, ref_of},
+    event::{Definitions, Event, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
+    git::{Expected, Head, RefMove},
     journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent, write_whole},
-    plan::{ORCHESTRATOR, Plan, Work},
+    plan::{ORCHESTRATOR, Plan},
     source::nearest,
 };
 use serde_json::{Map, Value};
@@ -240,17 +240,15 @@ pub(super) fn restore(services: &Services, state: &RunState, records: &[Record])
     let Some(origin) = state.started().and_then(|started| started.origin.as_ref()) else { return Ok(()) };
     let held = usize::try_from(origin.held).unwrap_or(usize::MAX);
     let held = records.get(1..).unwrap_or_default().iter().take(held);
-    let mut refs = Refs { run: services.workspaces.run(), state, attempts: BTreeMap::new(), kept: BTreeMap::new() };
     let mut files: BTreeMap<&str, &crate::event::BlobId> = BTreeMap::new();
-    for record in held {
-        refs.note(&record.event);
+    for record in held.clone() {
         if let Event::ArtefactKept { name, content, .. } = &record.event {
             files.insert(name, content);
         }
     }
     let there: BTreeSet<String> = services.repo.refs(&format!("refs/spinney/{}", services.workspaces.run()))?.into_iter().map(|(name, _)| name).collect();
-    let missing = refs.kept.into_iter().filter(|(name, _)| !there.contains(name));
-    let moves: Vec<RefMove> = missing.map(|(name, commit)| RefMove { name, to: Some(commit), expected: Expected::Absent }).collect();
+    let missing = kept::refs(services.workspaces.run(), held).into_iter().filter(|(name, _)| !there.contains(name));
+    let moves: Vec<RefMove> = missing.map(|(name, kept)| RefMove { name, to: Some(kept.commit), expected: Expected::Absent }).collect();
     if !moves.is_empty() {
         services.repo.move_refs(&moves)?;
     }
@@ -262,43 +260,4 @@ pub(super) fn restore(services: &Services, state: &RunState, records: &[Record])
         write_whole(&path, &content).map_err(|source| SetupError::File { path: path.display().to_string(), source })?;
     }
     Ok(())
-}
-
-/// The refs that keep the commits of records, as those who made the records have named them.
-struct Refs<'a> {
-    run: &'a RunId,
-    state: &'a RunState,
-    attempts: BTreeMap<NodeId, u32>,
-    kept: BTreeMap<String, CommitId>,
-}
-
-impl Refs<'_> {
-    fn note(&mut self, event: &Event) {
-        match event {
-            Event::StepStarted { node, attempt } => drop(self.attempts.insert(node.clone(), *attempt)),
-            Event::WorkCaptured { node, commit, .. } => {
-                let attempt = self.attempts.get(&node.owner()).copied().unwrap_or(1);
-                // A sub-agent's work is that of one attempt.
-                let slug = if node.helper.is_some() { steps::slug(node, attempt) } else { node.slug() };
-                self.keep(&slug, "result", commit);
-            }
-            Event::MergeAdvanced { node, progress: MergeProgress::Joined { commit, .. } } => self.keep(&node.slug(), "joined", commit),
-            Event::MergeAdvanced { progress: MergeProgress::Ejected { from, .. }, .. } => {
-                if let Some(commit) = self.state.outcome(from).and_then(Outcome::success).and_then(|success| success.commit.clone()) {
-                    self.keep(&from.slug(), "ejected", &commit);
-                }
-            }
-            Event::StepFinished { node, outcome: Outcome::Succeeded(success) } => {
-                let joins = self.state.step(node).is_some_and(|step| matches!(step.work, Work::Merge(_) | Work::Select(_)));
-                if let (true, Some(commit)) = (joins, &success.commit) {
-                    self.keep(&node.slug(), "result", commit);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn keep(&mut self, slug: &str, name: &str, commit: &CommitId) {
-        self.kept.insert(ref_of(self.run, slug, name), commit.clone());
-    }
 }

@@ -495,6 +495,10 @@ impl Project {
                     Ok(()) => mended.push(format!("{}: {}; it was put back", fault.name, fault.detail)),
                     Err(error) => lost.push(format!("{}: {error}", fault.name)),
                 },
+                Some(mend @ Mend::View(_)) => match mend.apply(&self.repo, dir.path()) {
+                    Ok(()) => mended.push(format!("{}: {}; they were put back", fault.name, fault.detail)),
+                    Err(error) => lost.push(format!("{}: {error}", fault.name)),
+                },
                 Some(_) | None => lost.push(format!("{}: {}", fault.name, fault.detail)),
             }
         }

@@ -1,4 +1,6 @@
 //! The loop of a run: it alone appends to the journal, and never does a step's work itself.
+mod halt;
+
 use super::{
     Services,
     accounts::Accounts,
@@ -22,6 +24,7 @@ use crate::{
     tasks::{Panicked, Tasks},
     workflow::{OnExceed, RetryOn},
 };
+use halt::Halt;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -104,12 +107,6 @@ pub(super) async fn drive<S: Store>(
         observe,
     };
     engine.run(reports, petitions).await
-}
-
-/// The end of a node before its work is done.
-struct Halt {
-    outcome: Outcome,
-    waiting: Vec<oneshot::Sender<Result<String, String>>>,
 }
 
 struct Engine<'a, S> {
@@ -418,10 +415,10 @@ impl<S: Store> Engine<'_, S> {
                 if self.journal.state().is_orchestrator(node) {
                     self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure: Some(failure) }])?;
                 } else {
-                    self.node_ended(node, failure.into())?;
+                    self.halt(node, failure.into())?;
                 }
             }
-            End::Parked | End::Interrupted => {}
+            End::Parked | End::Interrupted | End::Kept => {}
             End::Joined(joined) => self.joined(node, joined)?,
             End::Rested { text, failure } => self.append(vec![Event::OrchestratorRested { node: node.clone(), text, failure }])?,
             End::Closed(Ok(outcome)) => self.append(vec![Event::RunFinished { outcome }])?,
@@ -584,49 +581,6 @@ impl<S: Store> Engine<'_, S> {
         Ok(())
     }
 
-    /// Ends a node that has not ended, with all that is inside it, on the orchestrator's word, a sibling's failure or a
-    /// frame's time. It is recorded once nothing of it is under way. Returns whether there was something to end.
-    fn halt(&mut self, node: &NodeId, outcome: Outcome) -> Result<bool, EngineError> {
-        if self.journal.state().node(node).is_none_or(|state| state.outcome.is_some()) {
-            return Ok(false);
-        }
-        for (_, token) in self.tokens.iter().filter(|(at, _)| *at == node || at.is_inside(node)) {
-            token.cancel();
-        }
-        self.live.halted.insert(node.clone());
-        self.stopped.entry(node.clone()).or_insert_with(|| Halt { outcome, waiting: Vec::new() });
-        self.end_halted()?;
-        Ok(true)
-    }
-
-    fn is_halted(&self, node: &NodeId) -> bool {
-        self.live.halted.iter().any(|owner| node == owner || node.is_inside(owner))
-    }
-
-    /// Records the end of what is being stopped and of which nothing is under way any more.
-    fn end_halted(&mut self) -> Result<(), EngineError> {
-        if self.live.stopping {
-            return Ok(());
-        }
-        let at_work = |owner: &NodeId| self.live.nodes().any(|node| node == owner || node.is_inside(owner));
-        let still: Vec<NodeId> = self.stopped.keys().filter(|owner| !at_work(owner)).cloned().collect();
-        still.iter().try_for_each(|owner| self.record_halt(owner))
-    }
-
-    /// Records that a node was stopped, and only then says so: what is answered survives the death of the process.
-    fn record_halt(&mut self, node: &NodeId) -> Result<(), EngineError> {
-        let Some(Halt { outcome, waiting }) = self.stopped.remove(node) else { return Ok(()) };
-        self.live.halted.remove(node);
-        self.live.parked.retain(|parked| parked != node && !parked.is_inside(node));
-        if self.journal.state().outcome(node).is_none() {
-            self.node_ended(node, outcome)?;
-        }
-        for answer in waiting {
-            let _ = answer.send(Ok(powers::stopped(node)));
-        }
-        Ok(())
-    }
-
     fn petitioned(&mut self, petition: Petition) -> Result<(), EngineError> {
         let Petition { orchestrator, wish, answer } = petition;
         let said = match powers::examine(self.journal.state(), &orchestrator, &wish, self.crew.clock().now()) {
@@ -689,7 +643,7 @@ fn full(end: &End) -> Option<&Failure> {
         End::Finished(outcome) | End::Closed(Ok(outcome)) => outcome.failure(),
         End::Rested { failure, .. } => failure.as_ref(),
         End::Joined(Err(failure)) | End::Closed(Err(failure)) => Some(failure),
-        End::Parked | End::Interrupted | End::Joined(Ok(_)) => None,
+        End::Parked | End::Interrupted | End::Kept | End::Joined(Ok(_)) => None,
     };
     failure.filter(|failure| failure.kind == FailureKind::NoRoom)
 }

@@ -231,6 +231,13 @@ pub enum Event {
         /// Paths that differ from the base, sorted.
         paths: Vec<String>,
     },
+    /// What an attempt without a result had in its files is kept, as the commit of its checkpoint; recorded once its ref stands.
+    CheckpointKept {
+        /// The node.
+        node: NodeId,
+        /// The commit.
+        commit: CommitId,
+    },
     /// A recorded result of an earlier run stands for a node's work.
     CacheHit {
         /// The node.
@@ -607,6 +614,7 @@ impl Event {
             | Event::Compacted { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
+            | Event::CheckpointKept { node, .. }
             | Event::CacheHit { node, .. }
             | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }
@@ -659,6 +667,7 @@ impl Event {
             | Event::Compacted { .. }
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
+            | Event::CheckpointKept { .. }
             | Event::CacheHit { .. }
             | Event::ArtefactKept { .. }
             | Event::MergeAdvanced { .. }

@@ -51,4 +51,5 @@ pub use policy::{TreePolicy, Violation, names_git};
 pub use refs::{Expected, RefMove, branch_of, ref_of, short_name};
 pub use repository::{Head, Repository, load_version};
 pub use scope::{Scope, ScopeError};
+pub use whole::Unsound;
 pub use workspaces::{Content, Isolation, Workspaces, Worktree};

@@ -278,6 +278,18 @@ impl Workspaces {
         checked.err().map(|error| error.to_string())
     }
 
+    /// Returns the files of a worktree that are not as in the commit it was made of, sorted; what lies beside them does not count.
+    pub fn changed(&self, slug: &str, base: &CommitId) -> Result<Vec<String>, GitError> {
+        let snapshot = self.snapshot(&self.open(slug, base)?, base)?;
+        let changes = self.repository.changes(&self.repository.tree_of(base)?, &snapshot.tree)?;
+        Ok(changes.into_iter().filter(|change| change.before.is_some()).map(|change| change.path).collect())
+    }
+
+    /// Puts the files of a worktree that is only read back to the commit it was made of; what lies beside them stays.
+    pub fn renew(&self, slug: &str, base: &CommitId) -> Result<(), GitError> {
+        self.check_out(&self.open(slug, base)?, base)
+    }
+
     /// Removes the worktree of a name, whatever is in it. It is marked first, so that where this process dies over it the
     /// rest is known for what it is: see [`Workspaces::clear`].
     pub fn discard(&self, slug: &str) -> Result<(), GitError> {

@@ -334,6 +334,7 @@ impl Talk {
             | Event::WorkspaceMade { .. }
             | Event::VerifyRan { .. }
             | Event::WorkCaptured { .. }
+            | Event::CheckpointKept { .. }
             | Event::CacheHit { .. }
             | Event::ArtefactKept { .. }
             | Event::MergeAdvanced { .. }

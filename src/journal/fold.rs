@@ -87,6 +87,7 @@ impl RunState {
                 }
             }
             Event::RunFinished { outcome } => self.finished = Some(outcome.clone()),
+            Event::CheckpointKept { node, commit } => self.node_mut(node).checkpoint = Some(commit.clone()),
             Event::VerifyRan { .. } | Event::CacheHit { .. } | Event::ArtefactKept { .. } => {}
         }
     }

@@ -20,6 +20,7 @@ impl RunState {
             Event::WorkspaceMade { node, .. }
             | Event::VerifyRan { node, .. }
             | Event::WorkCaptured { node, .. }
+            | Event::CheckpointKept { node, .. }
             | Event::CacheHit { node, .. }
             | Event::ArtefactKept { node, .. }
             | Event::MergeAdvanced { node, .. }

@@ -96,6 +96,8 @@ pub struct NodeState {
     pub spent: Spent,
     /// The commit of its work and the paths that differ, once captured.
     pub captured: Option<(CommitId, Vec<String>)>,
+    /// The commit that keeps the files of its present attempt, which has no result.
+    pub checkpoint: Option<CommitId>,
     /// What its merge did so far.
     pub merged: Vec<MergeProgress>,
     /// What its choice did so far.

@@ -1,5 +1,7 @@
 //! `cancel`: what is under way is stopped, `finally` runs and `on_failure` does not, and the run counts as cancelled, whoever
 //! carries it out.
+mod files;
+
 use crate::{
     fixture::{Bench, outcome},
     invariants,

@@ -150,10 +150,14 @@ impl Drive<'_> {
 
     /// Takes the newest run up again.
     pub(crate) fn resume(&self, workflow: &str) -> (Ended, Vec<Record>) {
+        self.carry_out(self.prepared(workflow), |_| false)
+    }
+
+    /// Prepares the newest run to be taken up again.
+    pub(crate) fn prepared(&self, workflow: &str) -> Prepared {
         let project = self.project();
         let plan = self.plan(&project, workflow);
-        let prepared = project.resume(&self.bench.newest(), plan, &self.models, self.options()).unwrap();
-        self.carry_out(prepared, |_| false)
+        project.resume(&self.bench.newest(), plan, &self.models, self.options()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn project(&self) -> Project {

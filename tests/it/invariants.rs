@@ -128,7 +128,7 @@ fn commits_are_kept(records: &[Record], repo: &Path) {
     walk.push_glob("refs/*").unwrap();
     let kept: BTreeSet<String> = walk.map(|commit| commit.unwrap().to_string()).collect();
     for record in records {
-        if let Event::WorkCaptured { node, commit, .. } = &record.event {
+        if let Event::WorkCaptured { node, commit, .. } | Event::CheckpointKept { node, commit } = &record.event {
             assert!(kept.contains(&commit.0), "no ref keeps {commit}, the work of {node}");
         }
     }

@@ -48,6 +48,10 @@ pub(in crate::cli) enum Entry<'a> {
         after: u64,
         strategy: &'a str,
     },
+    /// What it had in its files was kept.
+    Checkpoint {
+        commit: &'a CommitId,
+    },
     Captured {
         commit: &'a CommitId,
         paths: &'a [String],
@@ -200,6 +204,7 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::VerifyRan { passed, tail, .. } => Entry::Verified { passed: *passed, tail },
         Event::Compacted { before, after, strategy, .. } => Entry::Compacted { before: *before, after: *after, strategy },
         Event::WorkCaptured { commit, paths, .. } => Entry::Captured { commit, paths },
+        Event::CheckpointKept { commit, .. } => Entry::Checkpoint { commit },
         Event::CacheHit { run, .. } => Entry::Cached { run },
         Event::ArtefactKept { name, .. } => Entry::Kept { name },
         Event::MergeAdvanced { progress, .. } => Entry::Merged(progress),

@@ -132,6 +132,7 @@ impl Screen {
             Entry::Captured { commit, paths } => {
                 self.say("commit", &format!("{}, {} {}: {}", short(&commit.0), paths.len(), plural(paths.len(), "path"), super::listed(paths)), Tone::Plain);
             }
+            Entry::Checkpoint { commit } => self.say("kept", &format!("what it had in its files, as {}", short(&commit.0)), Tone::Plain),
             Entry::Cached { run } => self.say("cached", &format!("the result of {} stands for the work", run.0), Tone::Plain),
             Entry::Kept { name } => self.say("artefact", name, Tone::Plain),
             Entry::Merged(progress) => {

@@ -2,6 +2,7 @@
 //! from, `show` at what can be looked at in a moment, `spinney doctor` at everything.
 mod run;
 mod runs;
+mod views;
 
 pub(super) use run::{Mend, faults, lost_worktrees};
 pub use runs::{faults_of, runs};

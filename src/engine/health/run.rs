@@ -1,8 +1,13 @@
-//! One run against its records: its refs and commits, its blobs and artefacts, its worktrees, its letters.
+//! One run against its records: its refs and commits, its blobs and artefacts, its worktrees and views, its letters.
+use super::views::{self, View};
 use crate::{
-    engine::{Inbox, doctor::Verdict},
+    engine::{
+        Inbox,
+        doctor::Verdict,
+        kept::{self, Kept},
+    },
     event::{BlobId, CommitId, Event, NodeId, Record, RunId, because},
-    git::{Expected, GitError, Repository, ref_of, short_name},
+    git::{Expected, GitError, Repository, Unsound, short_name},
     journal::{self, BlobError, Blobs, StoreError},
 };
 use std::{
@@ -10,6 +15,11 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
 };
+
+/// What to do where an object is not there.
+const FETCH: &str = "`git fetch` from a clone that has it brings it back; otherwise begin a new run";
+/// What to do where an object is damaged: git fetches nothing that it has.
+const RENEW: &str = "`git fsck` names its file; once that is moved away, `git fetch` from a clone that has it brings it back";
 
 /// Something that is not as a run left it.
 #[derive(Debug)]
@@ -34,6 +44,8 @@ pub(in crate::engine) enum Mend {
     Artefact { file: PathBuf, content: BlobId },
     /// A letter that is none is put aside.
     Letter(String),
+    /// The files of a view are put back.
+    View(View),
     /// The journal goes on from what is there of it.
     Journal,
     /// What stands in the place of the lease is put aside.
@@ -65,6 +77,7 @@ impl Mend {
                 Ok(fs::write(file, content)?)
             }
             Mend::Letter(name) => Ok(Inbox::of(dir).refuse(name, "it cannot be read")?),
+            Mend::View(view) => Ok(view.put_back(repo)?),
             Mend::Journal => Ok(journal::settle(dir)?),
             Mend::Lease => Ok(fs::rename(dir.join("lease"), dir.join("lease.aside"))?),
         }
@@ -94,16 +107,20 @@ impl Fault {
 /// # Errors
 /// Where git cannot tell.
 pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
-    let mut faults = refs(repo, run, records)?;
-    faults.extend(objects(repo, records, false)?);
+    let kept = settled(run, records);
+    let mut faults = refs(repo, run, (records, &kept))?;
+    faults.extend(objects(repo, (records, &kept), false)?);
+    faults.extend(views::faults(repo, run, records, false)?);
     faults.extend(letters(dir));
     Ok(faults)
 }
 
 /// Returns whatever is not as the records of a run say.
 pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
-    let mut faults = refs(repo, run, records)?;
-    faults.extend(objects(repo, records, true)?);
+    let kept = settled(run, records);
+    let mut faults = refs(repo, run, (records, &kept))?;
+    faults.extend(objects(repo, (records, &kept), true)?);
+    faults.extend(views::faults(repo, run, records, true)?);
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
         let lost =
@@ -114,19 +131,11 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     Ok(faults)
 }
 
-/// The commits that nodes which have ended left: node and commit, the last of each.
-fn results(records: &[Record]) -> BTreeMap<&NodeId, &CommitId> {
-    let (mut captured, mut ended) = (BTreeMap::new(), BTreeSet::new());
-    for record in records {
-        match &record.event {
-            // Until its node has ended its ref may not be there yet.
-            Event::WorkCaptured { node, commit, .. } => drop(captured.insert(node, commit)),
-            Event::StepFinished { node, .. } => drop(ended.insert(node)),
-            _ => {}
-        }
-    }
-    captured.retain(|node, _| node.helper.is_none() && ended.contains(node));
-    captured
+/// What a run's refs keep, of those that nothing moves any more.
+type Keeping = BTreeMap<String, Kept>;
+
+fn settled(run: &RunId, records: &[Record]) -> Keeping {
+    kept::refs(run, records).into_iter().filter(|(_, kept)| kept.is_settled).collect()
 }
 
 fn branch(records: &[Record]) -> Option<(&str, &CommitId)> {
@@ -136,17 +145,18 @@ fn branch(records: &[Record]) -> Option<(&str, &CommitId)> {
     })
 }
 
-fn refs(repo: &Repository, run: &RunId, records: &[Record]) -> Result<Vec<Fault>, GitError> {
+fn refs(repo: &Repository, run: &RunId, (records, kept): (&[Record], &Keeping)) -> Result<Vec<Fault>, GitError> {
     let found: BTreeMap<String, CommitId> = repo.refs(&format!("refs/spinney/{run}"))?.into_iter().collect();
     let mut faults = Vec::new();
-    for (node, commit) in results(records) {
-        let name = ref_of(run, &node.slug(), "result");
-        let (detail, expected) = match found.get(&name) {
+    for (name, Kept { commit, node, what, .. }) in kept {
+        let what_it_is = what.of(node);
+        let (detail, expected) = match found.get(name) {
             Some(at) if at == commit => continue,
-            Some(at) => (format!("it stands at {at}, and the result of `{node}` is {commit}"), Expected::At(at.clone())),
-            None => (format!("it is gone, and keeps {commit}, the result of `{node}`"), Expected::Absent),
+            Some(at) => (format!("it stands at {at}, and {what_it_is} is {commit}"), Expected::At(at.clone())),
+            None => (format!("it is gone, and keeps {commit}, {what_it_is}"), Expected::Absent),
         };
-        faults.push(Fault::broken(name.clone(), detail).mended_by(Mend::Ref { name, to: commit.clone(), expected }));
+        let fault = Fault::broken(name.clone(), detail).mended_by(Mend::Ref { name: name.clone(), to: commit.clone(), expected });
+        faults.push(if what.is_needed() || repo.has_commit(commit)? { fault } else { Fault { mend: None, ..fault }.lightly().hint(FETCH) });
     }
     let Some((name, commit)) = branch(records) else { return Ok(faults) };
     let landed = || Ok::<_, GitError>(repo.has_commit(commit)? && repo.is_ancestor(commit, &repo.head()?.commit)?);
@@ -167,24 +177,39 @@ fn refs(repo: &Repository, run: &RunId, records: &[Record]) -> Result<Vec<Fault>
     Ok(faults)
 }
 
-fn objects(repo: &Repository, records: &[Record], all: bool) -> Result<Vec<Fault>, GitError> {
+/// What is missing or damaged of what a run goes on from; with `all` also of whatever else it has kept, and of its base.
+fn objects(repo: &Repository, (records, kept): (&[Record], &Keeping), all: bool) -> Result<Vec<Fault>, GitError> {
     let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else { return Ok(Vec::new()) };
-    let commits: BTreeSet<CommitId> = results(records).into_values().chain(branch(records).map(|(_, commit)| commit)).cloned().collect();
-    let hint = "`git fetch` from a clone that has it brings it back; otherwise begin a new run";
-    Ok(match repo.missing_objects(&commits, &started.base, all) {
-        Ok(missing) => missing
-            .into_iter()
-            .map(|object| {
-                let whose = results(records).into_iter().find(|(_, commit)| commit.0 == object).map(|(node, _)| format!("the result of `{node}`"));
-                let what = whose.unwrap_or_else(|| {
-                    if object == started.base.0 { "the commit that everything starts from".to_owned() } else { "part of its work".to_owned() }
-                });
-                Fault::broken(object, format!("the object is not in the repository any more: {what}")).hint(hint)
-            })
-            .collect(),
-        Err(GitError::Failed { reason, .. }) => vec![Fault::broken("the object database", reason).hint("`git fsck` says more")],
-        Err(error) => return Err(error),
-    })
+    let is_needed = |kept: &&Kept| kept.what.is_needed();
+    let needed: BTreeSet<CommitId> =
+        kept.values().filter(is_needed).map(|kept| &kept.commit).chain(branch(records).map(|(_, commit)| commit)).cloned().collect();
+    let whose = |object: &str| match kept.values().find(|kept| kept.commit.0 == object) {
+        Some(kept) => kept.what.of(&kept.node),
+        None if object == started.base.0 => "the commit that everything starts from".to_owned(),
+        None => "part of its work".to_owned(),
+    };
+    let faults = |unsound: Result<Unsound, GitError>| -> Result<Vec<Fault>, GitError> {
+        let unsound = match unsound {
+            Ok(unsound) => unsound,
+            Err(GitError::Failed { reason, .. }) => return Ok(vec![Fault::broken("the object database", reason).hint("`git fsck` says more")]),
+            Err(error) => return Err(error),
+        };
+        let missing = unsound.missing.into_iter().map(|object| {
+            let detail = format!("the object is not in the repository any more: {}", whose(&object));
+            Fault::broken(object, detail).hint(FETCH)
+        });
+        let damaged = unsound.damaged.into_iter().map(|object| {
+            let detail = format!("the object is in the repository, and damaged: {}", whose(&object));
+            Fault::broken(object, detail).hint(RENEW)
+        });
+        Ok(missing.chain(damaged).collect())
+    };
+    let mut found = faults(repo.unsound_objects(&needed, &started.base, all))?;
+    let others: BTreeSet<CommitId> = kept.values().map(|kept| kept.commit.clone()).filter(|commit| all && !needed.contains(commit)).collect();
+    if found.is_empty() && !others.is_empty() {
+        found.extend(faults(repo.unsound_objects(&others, &started.base, false))?.into_iter().map(Fault::lightly));
+    }
+    Ok(found)
 }
 
 fn blobs(dir: &Path, records: &[Record]) -> Vec<Fault> {

@@ -7,6 +7,7 @@ mod approve;
 mod artefact;
 mod cache;
 mod command;
+mod keep;
 mod merge;
 mod place;
 mod select;
@@ -27,6 +28,8 @@ use crate::{
 pub(super) use approve::answered;
 pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
+pub(crate) use keep::checkpoint_ref;
+pub(super) use keep::{Unkept, keep_all, unkept};
 pub(super) use place::{VIEW_PREFIX, Workplace, slug, view};
 use serde_json::Value;
 pub(super) use services::Artefacts;
@@ -56,6 +59,8 @@ pub(super) enum End {
         /// Why it cannot go on at all.
         failure: Option<Failure>,
     },
+    /// The files of what was stopped are kept.
+    Kept,
     /// The commits that a frame is to start from, or has come to, are one.
     Joined(Result<CommitId, Failure>),
     /// The run's end.
@@ -122,7 +127,7 @@ pub(super) async fn run(task: Task) -> End {
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
         Err(Trouble::Failed(failure)) => {
-            place::keep_what_there_is(&task).await;
+            keep::keep_what_there_is(&task).await;
             End::Finished(failure.into())
         }
         Err(Trouble::Parked) => End::Parked,

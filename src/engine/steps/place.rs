@@ -239,7 +239,13 @@ pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathB
         if let Some(root) = views.get(&commit) {
             return Ok::<_, String>(root.clone());
         }
-        let made = workspaces.open(&view_slug(&commit), &commit).map_err(|error| format!("make the worktree: {error}"))?;
+        let slug = view_slug(&commit);
+        let was_there = workspaces.slugs().is_ok_and(|slugs| slugs.contains(&slug));
+        let made = workspaces.open(&slug, &commit).map_err(|error| format!("make the worktree: {error}"))?;
+        // Nobody knows what became of it since the process that made it.
+        if was_there {
+            workspaces.renew(&slug, &commit).map_err(|error| format!("put the files of the view back: {error}"))?;
+        }
         let root = made.path().to_owned();
         views.insert(commit, root.clone());
         Ok(root)
@@ -367,20 +373,6 @@ pub(super) async fn keep_result(task: &Task, commit: &CommitId) -> Result<(), Tr
     let name = task.services.workspaces.ref_name(&task.node.slug(), "result");
     let (repo, commit) = (task.services.repo.clone(), commit.clone());
     blocking(FailureKind::Environment, move || repo.set_ref(&name, &commit, Expected::Any)).await
-}
-
-/// Keeps what a failed attempt has in its worktree, as its checkpoint; the worktree stays too.
-pub(super) async fn keep_what_there_is(task: &Task) {
-    let Some(step) = task.plan.step(&task.node.step) else { return };
-    if !step.writes || !matches!(step.work, Work::Agent { .. }) {
-        return;
-    }
-    let Some(base) = task.own.get().cloned() else { return };
-    let (workspaces, slug) = (task.services.workspaces.clone(), slug(&task.node, task.state.attempts));
-    let kept = blocking(FailureKind::Environment, move || workspaces.open(&slug, &base).and_then(|worktree| workspaces.checkpoint(&worktree)).map(|_| ()));
-    if let Err(Trouble::Failed(failure)) = kept.await {
-        tracing::warn!(target: trace::TARGET, "the work of {} could not be kept as a checkpoint: {}", task.node, failure.message);
-    }
 }
 
 /// Removes the private copy of a command that makes no commit.

@@ -3,7 +3,7 @@
 //! A sub-agent is a helper session of the same node. It works in a worktree of its own, made of the files of the agent that
 //! asked for it as they are at that moment, through the same gate: the hooks of that agent come before its own, and what
 //! is denied to that agent is denied to it. What it changed the engine commits, and joins with the files of whoever asked.
-use super::{Services, Task, Whose, Workplace, cut, place, services};
+use super::{Services, Task, Unkept, Whose, Workplace, cut, place, services};
 use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
@@ -449,12 +449,10 @@ impl SubAgents {
 
     /// Says why a sub-agent gave no answer. What it has in its files is kept as a checkpoint, and its worktree stays.
     async fn failed(&self, node: &NodeId, base: &CommitId, failure: &Failure) -> ToolOutput {
-        let (workspaces, slug, base) = (self.services().workspaces.clone(), self.slug(node), base.clone());
-        let name = workspaces.ref_name(&slug, "checkpoint");
-        let kept = blocking(FailureKind::Environment, move || {
-            let there = workspaces.slugs()?.contains(&slug);
-            if there { workspaces.open(&slug, &base).and_then(|worktree| workspaces.checkpoint(&worktree)).map(|_| true) } else { Ok(false) }
-        });
+        let name = self.services().workspaces.ref_name(&self.slug(node), "checkpoint");
+        let known = self.known(node).and_then(|known| known.checkpoint.clone());
+        let unkept = Unkept { node: node.clone(), attempt: self.sessions.attempt, base: base.clone(), known };
+        let kept = unkept.keep(self.services(), &self.sessions.recorder);
         let kept = match kept.await {
             Ok(true) => format!("\n[Nothing of yours was changed. Its files are kept as {name}]"),
             Ok(false) => String::new(),

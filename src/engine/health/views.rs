@@ -1,0 +1,65 @@
+//! The views of a run: copies of a commit that several agents read, which nobody may change.
+use super::run::{Fault, Mend};
+use crate::{
+    event::{CommitId, Event, Record, RunId},
+    git::{GitError, Repository, Workspaces},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+/// A view by where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) struct View {
+    pub(super) run: RunId,
+    pub(super) path: PathBuf,
+    pub(super) commit: CommitId,
+}
+
+impl View {
+    fn open<'p>(&'p self, repo: &Repository) -> Result<Option<(Workspaces, &'p str)>, GitError> {
+        let (Some(folder), Some(slug)) = (self.path.parent(), self.path.file_name().and_then(|name| name.to_str())) else { return Ok(None) };
+        if !self.path.is_dir() {
+            return Ok(None);
+        }
+        let workspaces = Workspaces::new(repo, folder, &self.run)?;
+        Ok(workspaces.slugs()?.iter().any(|there| there == slug).then_some((workspaces, slug)))
+    }
+
+    fn fault(self, repo: &Repository) -> Result<Option<Fault>, GitError> {
+        let changed = match self.open(repo)? {
+            Some((workspaces, slug)) => workspaces.changed(slug, &self.commit)?,
+            None => Vec::new(),
+        };
+        let Some(first) = changed.first() else { return Ok(None) };
+        let detail = format!("{} of its files are not as in {}, among them `{first}`: agents read them", changed.len(), self.commit);
+        Ok(Some(Fault::broken(self.path.display().to_string(), detail).mended_by(Mend::View(self))))
+    }
+
+    /// Puts the files back.
+    pub(super) fn put_back(&self, repo: &Repository) -> Result<(), GitError> {
+        self.open(repo)?.map_or(Ok(()), |(workspaces, slug)| workspaces.renew(slug, &self.commit))
+    }
+}
+
+/// Returns the views in which something was changed; with `all` also those that nobody reads now.
+pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bool) -> Result<Vec<Fault>, GitError> {
+    let mut views: BTreeMap<&str, &CommitId> = BTreeMap::new();
+    let mut open = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::WorkspaceMade { node, base, isolation, path } if isolation == "view" => {
+                views.insert(path, base);
+                open.insert(node, path.as_str());
+            }
+            Event::StepFinished { node, .. } | Event::RetryScheduled { node, .. } => open.retain(|other, _| other.owner() != *node && !other.is_inside(node)),
+            Event::RunFinished { .. } => open.clear(),
+            _ => {}
+        }
+    }
+    let read: BTreeSet<&str> = open.into_values().collect();
+    let looked_at = views.into_iter().filter(|(path, _)| all || read.contains(path));
+    let views = looked_at.map(|(path, commit)| View { run: run.clone(), path: Path::new(path).to_owned(), commit: commit.clone() });
+    views.filter_map(|view| view.fault(repo).transpose()).collect()
+}

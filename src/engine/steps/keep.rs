@@ -1,0 +1,92 @@
+//! The files of attempts that end without a result: a commit under the run's refs keeps them, and the worktrees stay.
+use super::{Services, Task, slug};
+use crate::{
+    agent::{Trouble, blocking},
+    event::{CommitId, Event, FailureKind, NodeId, RunId},
+    git::{GitError, ref_of},
+    journal::{NodeState, Recorder, RunState},
+    plan::Work,
+    trace,
+};
+
+/// An attempt of an agent that writes, and has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) struct Unkept {
+    pub(super) node: NodeId,
+    /// Its owner's attempt.
+    pub(super) attempt: u32,
+    /// What its worktree was made from.
+    pub(super) base: CommitId,
+    /// The commit that is recorded to keep it already.
+    pub(super) known: Option<CommitId>,
+}
+
+/// Names the ref that keeps the files of an attempt: the checkpoint of its worktree.
+pub(crate) fn checkpoint_ref(run: &RunId, node: &NodeId, attempt: u32) -> String {
+    ref_of(run, &slug(node, attempt), "checkpoint")
+}
+
+impl Unkept {
+    /// Keeps the files as a checkpoint and records that; nothing where there are none, or none has changed. Says whether it did.
+    pub(super) async fn keep(self, services: &Services, recorder: &Recorder) -> Result<bool, Trouble> {
+        let Unkept { node, attempt, base, known } = self;
+        let (workspaces, repo, slug) = (services.workspaces.clone(), services.repo.clone(), slug(&node, attempt));
+        let kept = blocking(FailureKind::Environment, move || {
+            // Opening it would make one where there is none.
+            if !workspaces.slugs()?.contains(&slug) {
+                return Ok(None);
+            }
+            let commit = workspaces.checkpoint(&workspaces.open(&slug, &base)?)?;
+            let is_changed = repo.tree_of(&commit)? != repo.tree_of(&base)?;
+            Ok::<_, GitError>(is_changed.then_some(commit))
+        });
+        let Some(commit) = kept.await? else { return Ok(false) };
+        if known.as_ref() != Some(&commit) {
+            recorder.record(Event::CheckpointKept { node, commit }).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// Returns the attempts at a node and inside of it that have begun, with those of their sub-agents.
+pub(in crate::engine) fn unkept(state: &RunState, owner: &NodeId) -> Vec<Unkept> {
+    let writes = |node: &NodeId| state.step(node).is_some_and(|step| step.writes && matches!(step.work, Work::Agent { .. }));
+    let begun = state.running().iter().filter(|node| (*node == owner || node.is_inside(owner)) && writes(node));
+    let with_helpers = begun.filter_map(|node| {
+        let of = state.node(node)?;
+        let helpers = state.helpers(node).filter_map(|(name, helper)| one(node.helper(name), of.attempts, helper));
+        Some(one(node.clone(), of.attempts, of).into_iter().chain(helpers))
+    });
+    with_helpers.flatten().collect()
+}
+
+fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
+    let workspace = state.workspace.as_ref().filter(|workspace| state.captured.is_none() && !workspace.path.is_empty())?;
+    Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.checkpoint.clone() })
+}
+
+/// Keeps what a failed attempt has in its worktree.
+pub(super) async fn keep_what_there_is(task: &Task) {
+    let is_writer = task.plan.step(&task.node.step).is_some_and(|step| step.writes && matches!(step.work, Work::Agent { .. }));
+    let Some(base) = task.own.get().filter(|_| is_writer) else { return };
+    let unkept = Unkept { node: task.node.clone(), attempt: task.state.attempts, base: base.clone(), known: task.state.checkpoint.clone() };
+    if let Err(Trouble::Failed(failure)) = unkept.keep(&task.services, &task.recorder).await {
+        tracing::warn!(target: trace::TARGET, "the files of {} could not be kept as a checkpoint: {}", task.node, failure.message);
+    }
+}
+
+/// Keeps the files of attempts whose end is to be recorded. What fails keeps no run from its end, but a full disk does.
+pub(in crate::engine) async fn keep_all(services: &Services, recorder: &Recorder, all: Vec<Unkept>) -> super::End {
+    for unkept in all {
+        let node = unkept.node.clone();
+        match unkept.keep(services, recorder).await {
+            Ok(_) => {}
+            Err(Trouble::Failed(failure)) if failure.kind == FailureKind::NoRoom => return super::End::Finished(failure.into()),
+            Err(Trouble::Failed(failure)) => {
+                tracing::warn!(target: trace::TARGET, "the files of {node} could not be kept as a checkpoint: {}", failure.message);
+            }
+            Err(Trouble::Parked | Trouble::Interrupted) => return super::End::Interrupted,
+        }
+    }
+    super::End::Kept
+}
