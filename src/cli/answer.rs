@@ -272,12 +272,21 @@ fn send(dir: &RunDir, run: &RunId, (letters, back): (&[Letter], Option<&str>), t
                 if done.is_err() && !matches!(Lease::owner(dir.path()), Ok(None)) {
                     continue;
                 }
-                return refusal().map_or(done, Err);
+                return refusal().map_or(done.map_err(|failed| kept(failed, run, posted.iter().any(|(name, _)| inbox.waits(name)))), Err);
             }
         }
     }
     put(context, &said("The process that has the run has not taken that up yet."))?;
     Ok(0)
+}
+
+/// Says that what was said is not lost where the run could not be gone on with.
+fn kept(failed: Failed, run: &RunId, waits: bool) -> Failed {
+    if !waits {
+        return failed;
+    }
+    let hint = failed.hint.as_ref().map(|hint| format!("{hint}; ")).unwrap_or_default();
+    failed.hint(format!("{hint}what was said is kept, and `spinney resume {run}` takes it up"))
 }
 
 fn word(letter: &Letter) -> &'static str {

@@ -155,13 +155,18 @@ pub(super) struct Fork {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example: spinney cancel feature-k3m9x2\n`spinney retry RUN` does again later what was stopped.")]
+#[command(
+    after_help = "Examples: spinney cancel feature-k3m9x2\n          spinney cancel feature-k3m9x2 --as-it-stands   # its workflow is gone\n`spinney retry RUN` does again later what was stopped."
+)]
 pub(super) struct Cancel {
     /// The run, or as much of its name as no other begins with
     pub(super) run: String,
     /// Whose word it is; absent: the user's
     #[arg(long, value_name = "NAME")]
     pub(super) by: Option<String>,
+    /// End a run that nobody carries out without its workflow, its secrets and its `finally`
+    #[arg(long)]
+    pub(super) as_it_stands: bool,
     #[command(flatten)]
     pub(super) how: How,
 }

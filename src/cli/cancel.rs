@@ -1,7 +1,8 @@
 //! `spinney cancel`: calls a run off, in whatever process it is carried out.
 //!
 //! It is a letter like a person's other words. A process that has the run takes it up within a moment; where there is none,
-//! this one takes the run, ends what had begun and does what belongs to its end.
+//! this one takes the run, ends what had begun and does what belongs to its end. Where it cannot, nothing is left of the word: a
+//! run is not called off later by what has failed before.
 use super::{
     Context, Failed, answer, args,
     report::{FoundRun, line, load_run, put},
@@ -9,8 +10,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Inbox, InboxError},
-    event::{Event, FailureKind, Outcome},
+    engine::{Inbox, InboxError, give_up},
+    event::{Event, FailureKind, Outcome, Record, RunId},
     journal::{self, Lease},
 };
 use std::time::Duration;
@@ -27,6 +28,11 @@ pub(super) fn run(args: &args::Cancel, context: &mut Context) -> Result<u8, Fail
     }
     let inbox = Inbox::of(dir.path());
     let by = answer::by(args.by.as_ref(), context);
+    if args.as_it_stands {
+        give_up(&dir, &by, &Clock::system()).map_err(|error| Failed::of(&error).hint(format!("`spinney cancel {run}` ends one that is carried out")))?;
+        put(context, &format!("Run {run} is cancelled as it stood, without its `finally`. `spinney show {run}` shows what it did.\n"))?;
+        return Ok(0);
+    }
     let name = match inbox.post(&Inbox::cancel(&by, Clock::system().now())) {
         Ok(name) => Some(name),
         // Somebody has said so already.
@@ -55,10 +61,29 @@ pub(super) fn run(args: &args::Cancel, context: &mut Context) -> Result<u8, Fail
         }
         let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
         let is_over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { outcome }) if is_cancelled(outcome));
-        return if is_over { Ok(0) } else { done };
+        return if is_over { Ok(0) } else { done.map_err(|failed| not_cancelled(failed, (&inbox, name.is_some()), &run, &records)) };
     }
     put(context, &format!("Run {run} is being cancelled: what belongs to its end is not done yet. `spinney watch {run}` shows it.\n"))?;
     Ok(0)
+}
+
+/// Says what becomes of a word that could not be carried out. It is taken back, unless somebody else has said it before.
+fn not_cancelled(failed: Failed, (inbox, is_ours): (&Inbox, bool), run: &RunId, records: &[Record]) -> Failed {
+    if records.iter().any(|record| matches!(record.event, Event::RunCancelled { .. })) {
+        return failed;
+    }
+    let stands = if is_ours && inbox.take_cancel_back() {
+        "the run is as it was, and is not called off"
+    } else {
+        "somebody has called it off before, and whoever takes it up ends it"
+    };
+    let mended = failed.hint.map(|hint| format!("{hint}; ")).unwrap_or_default();
+    let message = if failed.report { failed.message } else { format!("cancel the run `{run}`: failed to {}", failed.message) };
+    Failed {
+        message,
+        hint: Some(format!("{mended}{stands}; `spinney cancel {run} --as-it-stands` ends it without its workflow, its secrets and `finally`")),
+        ..failed
+    }
 }
 
 fn is_cancelled(outcome: &Outcome) -> bool {

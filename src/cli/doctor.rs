@@ -1,9 +1,10 @@
 //! `spinney doctor`: whether runs can work here, found out without spending anything.
 use super::{
-    args,
+    args::{self, How},
     context::{Context, Failed},
     report::{json_text, line, put},
-    screen::{Tone, paint},
+    run::began,
+    screen::{Tone, first_line, paint},
 };
 use crate::{
     clock::Clock,
@@ -12,7 +13,9 @@ use crate::{
         doctor::{self, Check, Verdict},
         health,
     },
+    event::Event,
     http::Client,
+    journal::{self, Lease, RunDir},
     llm::{HttpModel, Limiter},
 };
 use serde_json::json;
@@ -25,6 +28,7 @@ pub(super) fn run(args: &args::Doctor, context: &mut Context) -> Result<u8, Fail
     if let Ok(project) = &opened {
         checks.extend(providers(project)?);
         checks.extend(health::runs(&project.repo, Clock::system().now(), args.repair).map_err(|error| Failed::of(&error))?);
+        checks.extend(open_runs(project, context)?);
     }
     let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Fine);
     let text =
@@ -43,6 +47,32 @@ fn providers(project: &Project) -> Result<Vec<Check>, Failed> {
     let named = doctor::named(project, &models);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(doctor::providers(&client, &endpoints, &named)))
+}
+
+/// Looks at whether the runs that are not over can be gone on with: by their workflow and what it names.
+fn open_runs(project: &Project, context: &Context) -> Result<Vec<Check>, Failed> {
+    let state = RunDir::state(project.checkout());
+    let mut checks = Vec::new();
+    for run in RunDir::list(&state).map_err(|error| Failed::of(&error))? {
+        let Ok(dir) = RunDir::open(&state, &run) else { continue };
+        let Ok(records) = journal::read(dir.path()) else { continue };
+        let is_over = records.last().is_none_or(|last| matches!(last.event, Event::RunFinished { .. }));
+        if is_over || !matches!(Lease::owner(dir.path()), Ok(None)) {
+            continue;
+        }
+        let found = began(project, &dir, &records, &How::default(), context).and_then(|(models, name)| {
+            let (plan, _) = project.compile(&project.workflow(&name)?, &models)?;
+            Ok(project.check_secrets(&plan)?)
+        });
+        if let Err(failed) = found {
+            let why = if failed.report { first_line(&failed.message).to_owned() } else { format!("failed to {}", failed.message) };
+            let mend = failed.hint.map(|hint| format!("{hint}; or ")).unwrap_or_default();
+            let hint = format!("{mend}`spinney cancel {run} --as-it-stands` ends it");
+            let detail = format!("it cannot be gone on with: {why}");
+            checks.push(Check { area: "runs", name: run.0, verdict: Verdict::Warn, detail, hint: Some(hint) });
+        }
+    }
+    Ok(checks)
 }
 
 fn page(checks: &[Check], worst: Verdict, color: bool) -> String {

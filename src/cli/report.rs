@@ -135,6 +135,11 @@ impl Report {
         self
     }
 
+    /// Returns who has called the run off by a letter that nobody has taken up yet.
+    pub(super) fn called_off_by(&self) -> Option<&str> {
+        self.letters.iter().find(|letter| letter.says == Says::Cancel && self.outcome.is_none()).map(|letter| letter.by.as_str())
+    }
+
     /// Returns who has answered a question by a letter that nobody has taken up yet.
     pub(super) fn answered_by(&self, id: &NodeId, question: &Question) -> Option<&str> {
         let answers = |letter: &&Letter| letter.node == *id && matches!(&letter.says, Says::Answer { call, .. } if *call == question.call);

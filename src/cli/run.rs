@@ -13,7 +13,7 @@ use crate::{
     event::{Event, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
-    library::{FILE_BYTES, read_text},
+    library::{FILE_BYTES, Kind, read_text},
     llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
@@ -113,6 +113,10 @@ pub(super) fn began(project: &Project, dir: &RunDir, records: &[Record], how: &H
         Some(_) | None => models(how, project, context)?,
     };
     let is_here = started.file.ends_with(".yaml") && project.settings.directory.join(&started.file).is_file();
+    if !is_here && project.library.find(Kind::Workflow, &started.workflow).is_none() {
+        let gone = format!("find the workflow `{}`: the run began from `{}`, which is not there any more", started.workflow, line(&started.file, 200));
+        return Err(Failed::usage(gone).hint("put that file back"));
+    }
     Ok((models, if is_here { &started.file } else { &started.workflow }.clone()))
 }
 

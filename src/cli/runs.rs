@@ -125,6 +125,7 @@ fn cells(row: &Row, report: &Report, standing: Standing) -> Vec<Cell> {
         0 => state,
         asked => format!("{state}, asks {asked}"),
     };
+    let state = report.called_off_by().map_or_else(|| state.clone(), |by| format!("{state}, to be cancelled by {by}"));
     vec![
         Cell::new(&row.run.0, Tone::Name),
         Cell::new(began.get(..16).unwrap_or(&began).replace('T', " "), Tone::Dim),
@@ -147,6 +148,7 @@ fn of_json(row: &Row) -> Value {
         "workflow": report.started.as_ref().map(|started| &started.workflow),
         "state": standing.word(),
         "pid": pid,
+        "called_off_by": report.called_off_by(),
         "asks": report.questions().iter().map(|(id, question)| json!({"step": id.to_string(), "question": question.text})).collect::<Value>(),
         "began": report.began.to_string(),
         "last": report.last.to_string(),

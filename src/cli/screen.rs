@@ -420,7 +420,7 @@ pub(super) fn short(commit: &str) -> &str {
     &commit[..commit.len().min(10)]
 }
 
-fn first_line(text: &str) -> &str {
+pub(super) fn first_line(text: &str) -> &str {
     text.trim().lines().next().unwrap_or_default()
 }
 

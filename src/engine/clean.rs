@@ -92,7 +92,7 @@ fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
         return if named { Ok("dropped, as asked for; it never began".to_owned()) } else { Err("it died before its first record".to_owned()) };
     };
     let (Event::RunStarted(started), Event::RunFinished { .. }) = (&first.event, &last.event) else {
-        return Err("it is not over: resume or cancel it".to_owned());
+        return Err("it is not over: `spinney resume` goes on with it, `spinney cancel` ends it".to_owned());
     };
     if named {
         return Ok("dropped, as asked for".to_owned());

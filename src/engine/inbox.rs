@@ -110,6 +110,11 @@ impl Inbox {
         self.waits(CANCEL)
     }
 
+    /// Takes the letter back that calls a run off; says whether one waited.
+    pub fn take_cancel_back(&self) -> bool {
+        self.remove(CANCEL).is_ok()
+    }
+
     /// Writes a letter, durably and as a whole, and returns its name.
     ///
     /// # Errors

@@ -100,6 +100,20 @@ pub(super) fn holds(records: &[Record], anew: Anew<'_>) -> Held {
     Held { events, again, holds }
 }
 
+/// Returns the steps and items of a run's own workflow that have not ended, items before their steps; no plan is needed for
+/// that.
+pub(super) fn unended(records: &[Record]) -> Vec<NodeId> {
+    let none = Definitions::new();
+    let Some(past) = Past::of(records, &none) else { return Vec::new() };
+    let steps = past.forms.iter().rev().find(|form| !form.is_empty()).map_or(&past.started.steps, |form| *form);
+    let with_items = |id: &StepId| {
+        let step = NodeId::step(id);
+        let items = past.items.get(id).into_iter().flatten().map(|item| step.with_item(&item.key));
+        items.chain([step.clone()]).filter(|node| !past.ended.contains_key(node)).collect::<Vec<_>>()
+    };
+    steps.keys().filter(|id| id.0 != ORCHESTRATOR).flat_map(with_items).collect()
+}
+
 /// Returns the step or item of the run's own workflow that a node is, or stands inside of.
 fn top(node: &NodeId) -> NodeId {
     match node.within.first() {

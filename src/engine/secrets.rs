@@ -2,7 +2,7 @@
 //!
 //! The values themselves are never recorded. What is recorded is a salted hash of each, slow enough that trying out the
 //! likely ones is work.
-use super::project::SetupError;
+use super::{Project, project::SetupError};
 use crate::{
     event::{BlobId, RunStarted},
     llm::Endpoints,
@@ -32,6 +32,16 @@ pub(super) fn of(plan: &Plan, environment: &BTreeMap<String, String>, endpoints:
     match texts.iter().find_map(|text| secrets.found_in(text.as_bytes())) {
         Some(name) => Err(SecretError { name: name.to_owned(), why: "stands in the workflow's own text, and cannot be told from it" }.into()),
         None => Ok(secrets.hiding(hidden(endpoints, &texts))),
+    }
+}
+
+impl Project {
+    /// Says whether all secrets of a plan are there.
+    ///
+    /// # Errors
+    /// `NoSecrets` names those that are not.
+    pub fn check_secrets(&self, plan: &Plan) -> Result<(), SetupError> {
+        of(plan, &self.settings.environment, &self.endpoints()).map(drop)
     }
 }
 

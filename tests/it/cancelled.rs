@@ -8,7 +8,7 @@ use crate::{
     recovery::life::nothing_is_left,
 };
 use serde_json::{Value, json};
-use spinney::event::Event;
+use spinney::{clock::Timestamp, engine::Inbox, event::Event};
 use std::{fs, io::Read as _, process::Command};
 
 const WAITS: &str = r#"
@@ -102,4 +102,95 @@ fn a_run_in_another_process_is_stopped_there() {
     assert_eq!(fs::read_to_string(&effects).unwrap(), "bye\n");
     assert!(records.iter().any(|record| matches!(record.event, Event::RunCancelled { .. })));
     assert_eq!(outcome(&records, "after"), json!({"skipped": {"upstream": {"step": "slow"}}}));
+}
+
+/// A run that waits, and whose worktree, items, loop and orchestrator are under way; `finally` asks too.
+#[test]
+fn a_run_that_nothing_can_be_done_with_any_more_is_ended_as_it_stands() {
+    let cases = [
+        ("workflows/waits.yaml", None, "the run began from `.spinney/workflows/waits.yaml`, which is not there any more"),
+        ("workflows/waits.yaml", Some("steps: ["), ".spinney/workflows/waits.yaml:1"),
+        ("prompts/lead.md", None, "prompts/lead.md"),
+    ];
+    for (file, text_now, why) in cases {
+        let bench = waits().file(".spinney/prompts/lead.md", "You lead.\n");
+        let text = fs::read_to_string(bench.repo().join(".spinney/workflows/waits.yaml")).unwrap().replace("\"You lead.\"", "prompts/lead.md");
+        let bench = bench.workflow("waits", &text);
+        bench.run("waits", ASKS, &["--unconfined"]).0.code(3);
+        let run = bench.newest();
+        let broken = bench.repo().join(".spinney").join(file);
+        match text_now {
+            Some(text) => fs::write(broken, text).unwrap(),
+            None => fs::remove_file(broken).unwrap(),
+        }
+        let before = bench.records(&run);
+        let said = bench.spinney(&["cancel", &run.0, "--unconfined"]).code(2);
+        assert!(said.err.contains(why) && said.err.contains("is not called off") && said.err.contains("--as-it-stands"), "{}", said.err);
+        assert_eq!((bench.records(&run), state(&bench, &run.0)), (before.clone(), json!("parked")), "the word that failed stands");
+        let said = bench.spinney(&["doctor"]);
+        assert!(said.out.contains("it cannot be gone on with: ") && said.out.contains(&format!("spinney cancel {run} --as-it-stands")), "{}", said.out);
+        let said = bench.spinney(&["cancel", &run.0, "--by", "ann", "--as-it-stands"]).code(0);
+        assert!(said.out.contains("is cancelled as it stood"), "{}", said.out);
+        let records = bench.records(&run);
+        assert_eq!(records[..before.len()], before);
+        invariants::check(&records, &bench.repo());
+        nothing_is_left(&bench, &run);
+        assert_eq!(outcome(&records, "run")["failed"]["message"], "cancelled by ann");
+        assert_eq!(outcome(&records, "gates/a")["failed"]["kind"], "cancelled");
+        assert_eq!(outcome(&records, "polish")["failed"]["kind"], "cancelled");
+        assert_eq!(outcome(&records, "each"), json!({"skipped": "run_ending"}));
+        assert_eq!(state(&bench, &run.0), "cancelled");
+        assert_eq!(fs::read_to_string(bench.path("effects")).unwrap(), "done\n");
+        assert!(!bench.spinney(&["doctor"]).out.contains("cannot be gone on with"));
+        // With its files back it is as good an origin as any, and the records are those of its plan.
+        let bench = bench.file(".spinney/prompts/lead.md", "You lead.\n").workflow("waits", &text);
+        let said = bench.spinney(&["resume", &run.0]).code(2);
+        assert!(said.err.contains("it is over"), "{}", said.err);
+        bench.spinney(&["retry", &run.0, "--unconfined"]).code(3);
+        assert_eq!(fs::read_to_string(bench.path("effects")).unwrap(), "done\n", "what was done is done again");
+        bench.spinney(&["clean", "--drop", &run.0]).code(0);
+    }
+}
+
+#[test]
+fn a_run_without_its_secret_is_ended_as_it_stands() {
+    let flow = "version: 1\nname: keys\nsecrets: [TOKEN]\nsteps: { ask: { approve: { message: \"Yes?\" } } }\n";
+    let bench = Bench::new().workflow("keys", flow).env("TOKEN", "a-long-enough-secret");
+    bench.run("keys", "conversations: []\n", &[]).0.code(3);
+    let run = bench.newest();
+    let bench = bench.env("TOKEN", "");
+    let said = bench.spinney(&["cancel", &run.0]).code(2);
+    assert!(said.err.contains("the environment has no TOKEN") && said.err.contains("--as-it-stands"), "{}", said.err);
+    assert!(bench.spinney(&["doctor"]).out.contains("the environment has no TOKEN"));
+    bench.spinney(&["cancel", &run.0, "--as-it-stands"]).code(0);
+    assert_eq!(state(&bench, &run.0), "cancelled");
+}
+
+/// A kill between the letter and its being taken up leaves it: the list of runs tells of it.
+#[test]
+fn a_word_that_waits_to_be_taken_up_is_told_by_the_list_of_runs() {
+    let bench = waits();
+    bench.run("waits", ASKS, &["--unconfined"]).0.code(3);
+    let run = bench.newest();
+    let dir = bench.repo().join(format!(".spinney/state/runs/{run}"));
+    Inbox::of(&dir).post(&Inbox::cancel("ann", Timestamp(1))).unwrap();
+    let said = bench.spinney(&["runs"]).code(0);
+    assert!(said.out.contains("to be cancelled by ann"), "{}", said.out);
+    fs::remove_file(bench.repo().join(".spinney/workflows/waits.yaml")).unwrap();
+    let said = bench.spinney(&["cancel", &run.0]).code(2);
+    assert!(said.err.contains("somebody has called it off before"), "{}", said.err);
+    assert!(Inbox::of(&dir).is_cancelling(), "the word of somebody else is gone");
+}
+
+#[test]
+fn an_answer_that_cannot_be_taken_up_now_is_said_to_be_kept() {
+    let bench = Bench::new().workflow("asks", "version: 1\nname: asks\nsteps: { ask: { approve: { message: \"Yes?\" } } }\n");
+    bench.run("asks", "conversations: []\n", &[]).0.code(3);
+    let (run, file) = (bench.newest(), bench.repo().join(".spinney/workflows/asks.yaml"));
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let said = bench.spinney(&["approve", &run.0]).code(2);
+    assert!(said.err.contains("what was said is kept") && said.err.contains(&format!("spinney resume {run}")), "{}", said.err);
+    fs::write(&file, text).unwrap();
+    bench.spinney(&["resume", &run.0]).code(0);
 }
