@@ -511,6 +511,7 @@ impl Project {
         let plans = plan.all();
         pins.extend(plans.iter().map(|plan| (format!("workflow:{}", plan.name), BlobId::of(plan.source.text.as_bytes()).0)));
         for inner in plans {
+            pins.extend(inner.files.iter().map(|(path, file)| (format!("prompt:{path}"), BlobId::of(file.text.as_bytes()).0)));
             // Called workflows have agents of their own, which may be named alike.
             let of = if inner.name == plan.name { String::new() } else { format!("{}/", inner.name) };
             for agent in inner.agents.values().chain(inner.steps().flat_map(PlannedStep::agents)) {
@@ -521,6 +522,8 @@ impl Project {
         }
         pins.extend(self.configuration.hash().map(|hash| ("configuration:config.yaml".to_owned(), hash)));
         pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
+        let files: BTreeMap<&str, &str> = self.library.all(Kind::Agent).into_iter().map(|found| (found.path.as_str(), found.hash())).collect();
+        pins.extend(self.agents.iter().filter_map(|(name, file)| Some((format!("agent:{name}"), (*files.get(file.path.as_str())?).to_owned()))));
         pins
     }
 
@@ -659,6 +662,10 @@ fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> 
     }
 }
 
+/// Returns the names of what is another now than it was. A prompt or an agent that was not there before is no change of its own:
+/// that somebody names it is one.
 pub(super) fn changed(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
-    then.keys().chain(now.keys().filter(|key| !then.contains_key(*key))).filter(|key| then.get(*key) != now.get(*key)).cloned().collect()
+    let is_named = |key: &&String| ["prompt:", "agent:", "system:"].iter().any(|kind| key.starts_with(kind));
+    let new = now.keys().filter(|key| !then.contains_key(*key) && !is_named(key));
+    then.keys().filter(|key| then.get(*key) != now.get(*key)).chain(new).cloned().collect()
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     event::{NodeId, StepId},
-    source::{Diagnostic, Diagnostics, Spanned, codes},
+    source::{Diagnostic, Diagnostics, Source, Spanned, codes},
     workflow::{Merge, Select, Step, Verb, Workflow},
 };
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -72,7 +72,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     calls.aliases.extend(workflow.models.iter().map(|(name, _)| name.value.clone()));
     let mut resolver = Resolver::new(workflow, &frames, &mut agents, calls);
     let resolved = resolver.all(&mut findings);
-    let called = resolver.called;
+    let Resolver { called, files, .. } = resolver;
 
     judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
     let orchestrator = orchestrator(workflow, &frames, &mut agents, &mut findings);
@@ -81,7 +81,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     if findings.has_errors() {
         return Err(findings.into_errors());
     }
-    let shared = Shared { workflow, limits, agents, models: Arc::new(models) };
+    let shared = Shared { workflow, limits, agents, models: Arc::new(models), files: Arc::new(files) };
     let plan = Freezer { frames: &frames, schemas: &schemas, called: &called, shared: &shared }.plan(resolved, orchestrator);
     let plan = plan.expect("nothing is left out of a plan without an error");
     findings.into_warnings().map(|warnings| (plan, warnings))
@@ -178,6 +178,7 @@ struct Shared<'a> {
     limits: Limits,
     agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
     models: Arc<BTreeMap<String, super::ModelSpec>>,
+    files: Arc<BTreeMap<String, Arc<Source>>>,
 }
 
 impl Shared<'_> {
@@ -190,6 +191,7 @@ impl Shared<'_> {
             description: workflow.description.clone().unwrap_or_default(),
             inputs: workflow.inputs.iter().map(|(name, input)| (name.value.clone(), input.clone())).collect(),
             agents: self.agents.clone(),
+            files: self.files.clone(),
             models: self.models.clone(),
             orchestrator: None,
             limits: self.limits,

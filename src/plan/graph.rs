@@ -36,6 +36,8 @@ pub struct Plan {
     pub inputs: Vec<(String, Input)>,
     /// All agents by name, those of files included.
     pub agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
+    /// The files in which its prompts and rubrics stand, by the path that names them, with their text.
+    pub files: Arc<BTreeMap<String, Arc<Source>>>,
     /// What each alias of a model stands for.
     pub models: Arc<BTreeMap<String, ModelSpec>>,
     /// The agent that watches over the run.

@@ -46,7 +46,7 @@ pub(super) struct Resolver<'a, 'c, 'k> {
     pub(super) calls: &'c mut Calls<'k>,
     /// What is called by whom.
     pub(super) called: HashMap<At, Arc<Plan>>,
-    files: BTreeMap<String, Arc<Source>>,
+    pub(super) files: BTreeMap<String, Arc<Source>>,
     /// What of `defaults.workspace` steps have taken up: all of it, and how trees are prepared that are only checked.
     taken: (bool, bool),
 }

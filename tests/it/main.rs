@@ -9,6 +9,7 @@ mod aside;
 mod ask;
 mod cache;
 mod cancelled;
+mod changed;
 mod cleaned;
 mod commands;
 mod config;
