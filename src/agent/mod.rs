@@ -10,6 +10,7 @@ mod delegate;
 mod gate;
 mod guard;
 mod lanes;
+mod note;
 mod shown;
 mod unanswered;
 
@@ -19,7 +20,7 @@ use crate::{
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
     journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent},
-    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink},
+    llm::{Model, ModelCall, ModelError, ModelErrorKind},
     message::{Message, Reply},
     plan::AgentSpec,
     sandbox::Sandbox,
@@ -31,6 +32,7 @@ use crate::{
 pub use account::{Account, Expected, Reservation, out_of_budget};
 pub use delegate::{Delegates, Delivered, Done, Order};
 use futures_util::future::{BoxFuture, Shared};
+pub use note::{Note, Unwatched, Watcher};
 use shown::Shown;
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
 use tracing::{Instrument as _, Span};
@@ -58,8 +60,8 @@ pub struct Equipment {
     pub clock: Clock,
     /// The way to the journal.
     pub recorder: Recorder,
-    /// Where streams are shown.
-    pub sink: Arc<dyn Sink>,
+    /// Whoever watches what is under way.
+    pub watcher: Arc<dyn Watcher>,
     /// The run's worktrees.
     pub workspaces: Workspaces,
     /// What starts the hooks' processes.
@@ -330,7 +332,7 @@ impl<'a> Agent<'a> {
             container: self.talk.container(),
             messages: self.talk.messages(),
         };
-        let sink = Shown::new(self.equipment.sink.as_ref(), &self.equipment.pulse, &self.equipment.secrets);
+        let sink = Shown::new((self.equipment.watcher.as_ref(), &self.session.node), &self.equipment.pulse, &self.equipment.secrets);
         let asked = tokio::select! {
             biased;
             () = self.session.tools.cancel.cancelled() => Err(ModelError { kind: ModelErrorKind::Cut, message: "the request was cancelled".to_owned(), hint: None }),

@@ -1,8 +1,10 @@
 //! What is shown of a reply while it streams: without the values of secrets, wherever the stream cuts one.
+use super::{Note, Watcher};
 use crate::{
     clock::Pulse,
+    event::NodeId,
     journal::Spent,
-    llm::{ModelError, Sink},
+    llm::{Retry, Sink},
     message::Usage,
     secrets::{Secrets, Stream},
 };
@@ -13,7 +15,8 @@ use std::{
 
 /// Shows what it is given, and notes it as a sign of life.
 pub(super) struct Shown<'a> {
-    sink: &'a dyn Sink,
+    watcher: &'a dyn Watcher,
+    node: &'a NodeId,
     pulse: &'a Pulse,
     secrets: &'a Secrets,
     text: Mutex<Option<Stream>>,
@@ -22,8 +25,8 @@ pub(super) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn new(sink: &'a dyn Sink, pulse: &'a Pulse, secrets: &'a Secrets) -> Shown<'a> {
-        Shown { sink, pulse, secrets, text: Mutex::new(secrets.stream()), thinking: Mutex::new(secrets.stream()), lost: Mutex::default() }
+    pub(super) fn new((watcher, node): (&'a dyn Watcher, &'a NodeId), pulse: &'a Pulse, secrets: &'a Secrets) -> Shown<'a> {
+        Shown { watcher, node, pulse, secrets, text: Mutex::new(secrets.stream()), thinking: Mutex::new(secrets.stream()), lost: Mutex::default() }
     }
 
     /// Returns what attempts have used that gave no reply.
@@ -39,8 +42,12 @@ impl<'a> Shown<'a> {
                 show(&rest);
             }
         };
-        rest(&self.thinking, &|text| self.sink.thinking(text));
-        rest(&self.text, &|text| self.sink.text(text));
+        rest(&self.thinking, &|text| self.note(Note::Thought(text.to_owned())));
+        rest(&self.text, &|text| self.note(Note::Said(text.to_owned())));
+    }
+
+    fn note(&self, note: Note) {
+        self.watcher.sees(self.node, note);
     }
 }
 
@@ -56,56 +63,60 @@ fn pass(held: &Mutex<Option<Stream>>, delta: &str, show: impl FnOnce(&str)) {
 impl Sink for Shown<'_> {
     fn text(&self, delta: &str) {
         self.pulse.beat();
-        pass(&self.text, delta, |text| self.sink.text(text));
+        pass(&self.text, delta, |text| self.note(Note::Said(text.to_owned())));
     }
 
     fn thinking(&self, delta: &str) {
         self.pulse.beat();
-        pass(&self.thinking, delta, |text| self.sink.thinking(text));
+        pass(&self.thinking, delta, |text| self.note(Note::Thought(text.to_owned())));
     }
 
-    fn retrying(&self, why: &ModelError, wait_ms: u64) {
-        self.pulse.beat_until(Duration::from_millis(wait_ms));
+    fn retrying(&self, retry: &Retry<'_>) {
+        self.pulse.beat_until(Duration::from_millis(retry.wait_ms));
         self.finish();
-        let why = ModelError { message: self.secrets.text(&why.message).into_owned(), ..why.clone() };
-        self.sink.retrying(&why, wait_ms);
+        let why = self.secrets.text(&retry.why.message).into_owned();
+        self.note(Note::Retrying { kind: retry.why.kind, why, wait: Duration::from_millis(retry.wait_ms), attempt: retry.attempt, of: retry.of });
+    }
+
+    fn asking(&self) {
+        self.note(Note::Asking);
+    }
+
+    fn waiting(&self, why: &str) {
+        self.note(Note::Waiting { why: self.secrets.text(why).into_owned() });
     }
 
     fn alive(&self) {
         self.pulse.beat();
-        self.sink.alive();
     }
 
     fn lost(&self, usage: &Usage, usd: Option<f64>) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) += Spent::without_reply(usage, usd);
-        self.sink.lost(usage, usd);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock::Clock, llm::ModelErrorKind};
+    use crate::{
+        clock::Clock,
+        llm::{ModelError, ModelErrorKind},
+    };
     use std::collections::BTreeMap;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<String>>);
 
-    impl Heard {
-        fn add(&self, kind: &str, text: &str) {
-            self.0.lock().unwrap().push(format!("{kind} {text}"));
-        }
-    }
-
-    impl Sink for Heard {
-        fn text(&self, delta: &str) {
-            self.add("text", delta);
-        }
-        fn thinking(&self, delta: &str) {
-            self.add("thinking", delta);
-        }
-        fn retrying(&self, why: &ModelError, _wait_ms: u64) {
-            self.add("retrying", &why.message);
+    impl Watcher for Heard {
+        fn sees(&self, _node: &NodeId, note: Note) {
+            let line = match note {
+                Note::Asking => "asking".to_owned(),
+                Note::Said(text) => format!("text {text}"),
+                Note::Thought(text) => format!("thinking {text}"),
+                Note::Retrying { why, .. } => format!("retrying {why}"),
+                Note::Waiting { why } => format!("waiting {why}"),
+            };
+            self.0.lock().unwrap().push(line);
         }
     }
 
@@ -115,19 +126,22 @@ mod tests {
         let said = "ä s3cr3t-välue ö s3cr3t-";
         for (cut, _) in said.char_indices() {
             let (heard, pulse) = (Heard::default(), Pulse::new(&Clock::system()));
-            let shown = Shown::new(&heard, &pulse, &secrets);
+            let node = NodeId::step(&"work".into());
+            let shown = Shown::new((&heard, &node), &pulse, &secrets);
             for piece in [&said[..cut], &said[cut..]] {
                 shown.text(piece);
                 shown.thinking(piece);
             }
-            shown.retrying(&ModelError { kind: ModelErrorKind::Cut, message: "at s3cr3t-välue".to_owned(), hint: None }, 1);
+            let why = ModelError { kind: ModelErrorKind::Cut, message: "at s3cr3t-välue".to_owned(), hint: None };
+            shown.retrying(&Retry { why: &why, wait_ms: 1, attempt: 2, of: 10 });
+            shown.waiting("for s3cr3t-välue");
             shown.text("next");
             shown.finish();
             let all = heard.0.into_inner().unwrap();
             let of = |kind: &str| all.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' ')).collect::<String>();
             assert_eq!(of("text"), "ä ***TOKEN*** ö s3cr3t-next", "cut at {cut}");
             assert_eq!(of("thinking"), "ä ***TOKEN*** ö s3cr3t-");
-            assert_eq!(of("retrying"), "at ***TOKEN***");
+            assert_eq!(of("retrying") + &of("waiting"), "at ***TOKEN***for ***TOKEN***");
         }
     }
 }

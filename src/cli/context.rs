@@ -18,6 +18,8 @@ pub struct Context {
     pub settings: Settings,
     /// Whether colours are wanted on standard output.
     pub color: bool,
+    /// Whether results go to a terminal on which lines can be wiped off.
+    pub live: bool,
     /// Whether somebody is at the terminal and can be asked.
     pub interactive: bool,
     /// Where results go.
@@ -131,9 +133,10 @@ impl Context {
         let environment: BTreeMap<String, String> =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-        let color = io::stdout().is_terminal() && !environment.contains_key("NO_COLOR") && environment.get("TERM").is_none_or(|term| term != "dumb");
+        let live = io::stdout().is_terminal() && environment.get("TERM").is_none_or(|term| term != "dumb");
+        let color = live && !environment.contains_key("NO_COLOR");
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-        Context { settings: Context::settings(environment, directory), color, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
+        Context { settings: Context::settings(environment, directory), color, live, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
     }
 
     /// Works out the user's folders from an environment, as the XDG base directories say.

@@ -19,6 +19,7 @@ mod land;
 mod list;
 mod outlet;
 mod plan;
+mod progress;
 mod report;
 mod run;
 mod runs;

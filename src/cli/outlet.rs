@@ -2,10 +2,12 @@
 //! the run.
 //!
 //! What waits to be written is bounded: of records past [`WAITING`] only the numbers are kept, and they are read again from
-//! the journal once the reader has come so far. Everything comes in the order in which it was said.
-use super::{Context, report::json_text, screen::Screen, terminal};
+//! the journal once the reader has come so far. Everything comes in the order in which it was said. What is under way is shown
+//! on a terminal alone, and left out where that takes nothing.
+use super::{Context, progress::Bottom, report::json_text, screen::Screen, terminal};
 use crate::{
-    event::Record,
+    agent::{Note, Watcher},
+    event::{NodeId, Record},
     journal,
     tasks::{self, Aside},
 };
@@ -16,13 +18,13 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 use tokio::sync::oneshot;
 
-/// Records that wait to be written.
+/// Records that wait to be written at most, and notes on what is under way.
 const WAITING: usize = 64;
 /// Records that are read again at once.
 const PAGE: u64 = 64;
@@ -41,12 +43,17 @@ struct Shared {
     written: AtomicU64,
     /// How many questions were shown.
     shown: AtomicU64,
+    /// Whether nobody reads any more.
+    is_lost: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Said>,
     records: usize,
+    notes: usize,
+    /// Whether what is under way is shown.
+    is_live: bool,
     closed: bool,
 }
 
@@ -60,19 +67,31 @@ enum Said {
     Note(String),
     /// A question, and who waits to hear that it stands there.
     Question(String, oneshot::Sender<u64>),
+    /// It is answered, or nobody waits for the answer.
+    Settled,
+    /// What is under way at a node.
+    UnderWay(NodeId, Note),
 }
 
 /// How records are written.
 pub(super) enum Form {
     /// One JSON value a line.
     Json,
-    /// One line for those that deserve one, and come after what is held.
-    Lines {
-        /// What makes the lines.
-        screen: Screen,
-        /// The number of the last record that is not told.
-        held: u64,
-    },
+    /// One line for those that deserve one.
+    Lines(Screen),
+}
+
+/// A question that stands on the screen; dropped, it is settled.
+pub(super) struct Asked {
+    outlet: Outlet,
+    /// Its number.
+    pub(super) number: u64,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.outlet.push(self.outlet.queue(), Said::Settled);
+    }
 }
 
 /// Where it comes out.
@@ -84,11 +103,14 @@ pub(super) struct Streams {
 }
 
 impl Outlet {
-    /// Begins to write; returns who has the streams, which `context` is without until [`Outlet::close`].
-    pub(super) fn open(&self, context: &mut Context, form: Form, journal: PathBuf) -> io::Result<Aside<Streams>> {
+    /// Begins to write, of records those from a number on; returns who has the streams, which `context` is without until
+    /// [`Outlet::close`].
+    pub(super) fn open(&self, context: &mut Context, (form, from): (Form, u64), journal: PathBuf) -> io::Result<Aside<Streams>> {
         let out = std::mem::replace(&mut context.out, Box::new(io::sink()));
         let err = std::mem::replace(&mut context.err, Box::new(io::sink()));
-        let writer = Writer { shared: self.0.clone(), streams: Streams { out, err, lost: None }, form, journal };
+        let bottom = (context.live && matches!(form, Form::Lines(_))).then(|| Bottom::new(context.color));
+        self.queue().is_live = bottom.is_some();
+        let writer = Writer { shared: self.0.clone(), streams: Streams { out, err, lost: None }, form, from, bottom, journal };
         tasks::aside("outlet", move || writer.run())
     }
 
@@ -115,11 +137,19 @@ impl Outlet {
         self.push(self.queue(), Said::Note(format!("{text}\n")));
     }
 
-    /// Shows a question and returns its number once it stands there; what was typed and not read before that is dropped.
-    pub(super) async fn question(&self, prompt: String) -> Option<u64> {
+    /// Shows a question and returns once it stands there; what was typed and not read before that is dropped.
+    pub(super) async fn question(&self, prompt: String) -> Option<Asked> {
         let (shown, stands) = oneshot::channel();
         self.push(self.queue(), Said::Question(prompt, shown));
-        stands.await.ok()
+        // Where this is given up while it waits, the question is settled too.
+        let mut asked = Asked { outlet: self.clone(), number: 0 };
+        asked.number = stands.await.ok()?;
+        Some(asked)
+    }
+
+    /// Returns whether nobody reads any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.0.is_lost.load(Ordering::SeqCst)
     }
 
     /// Returns the number of the question that was shown last.
@@ -166,10 +196,32 @@ impl Outlet {
     }
 }
 
+impl Watcher for Outlet {
+    fn sees(&self, node: &NodeId, note: Note) {
+        let mut queue = self.queue();
+        if !queue.is_live {
+            return;
+        }
+        let note = match queue.waiting.back_mut() {
+            Some(Said::UnderWay(last, before)) if last == node => before.join(note),
+            _ => Some(note),
+        };
+        if let Some(note) = note
+            && queue.notes < WAITING
+        {
+            queue.notes += 1;
+            self.push(queue, Said::UnderWay(node.clone(), note));
+        }
+    }
+}
+
 struct Writer {
     shared: Arc<Shared>,
     streams: Streams,
     form: Form,
+    from: u64,
+    /// What stands below all else, where it can be wiped off.
+    bottom: Option<Bottom>,
     journal: PathBuf,
 }
 
@@ -179,30 +231,66 @@ impl Writer {
             match said {
                 Said::Record(record) => self.record(&record),
                 Said::Again(first, last) => self.again(first, last),
-                Said::Text(text) => self.streams.put(&text),
-                Said::Note(text) => self.streams.note(&text),
+                Said::Text(text) => self.put(&text),
+                Said::Note(text) => self.note(&text),
                 Said::Question(prompt, shown) => {
                     // Where standard input is no terminal there is nothing to drop.
                     let _ = tcflush(io::stdin(), QueueSelector::IFlush);
                     let number = self.shared.shown.fetch_add(1, Ordering::SeqCst) + 1;
-                    self.streams.note(&prompt);
+                    self.note(&prompt);
+                    self.bottom.iter_mut().for_each(|bottom| bottom.asks(true));
                     // Somebody else may have answered by now.
                     let _ = shown.send(number);
                 }
+                Said::Settled => self.bottom.iter_mut().for_each(|bottom| bottom.asks(false)),
+                Said::UnderWay(node, note) => self.bottom.iter_mut().for_each(|bottom| bottom.note(&node, &note)),
             }
             self.shared.written.fetch_add(1, Ordering::SeqCst);
         }
+        self.put("");
         self.streams
     }
 
-    /// Waits for the next thing to say; `None` at the end.
-    fn next(&self) -> Option<Said> {
-        let queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
-        let mut queue = self.shared.more.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
-        let said = queue.waiting.pop_front();
-        queue.records -= usize::from(matches!(said, Some(Said::Record(_))));
-        said
+    /// Waits for the next thing to say, and draws what is under way meanwhile; `None` at the end.
+    fn next(&mut self) -> Option<Said> {
+        loop {
+            let due = self.bottom.as_ref().and_then(Bottom::due);
+            let queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
+            let mut queue = match due {
+                None => self.shared.more.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner),
+                Some(due) => self.shared.more.wait_timeout_while(queue, due, idle).unwrap_or_else(PoisonError::into_inner).0,
+            };
+            let said = queue.waiting.pop_front();
+            queue.records -= usize::from(matches!(said, Some(Said::Record(_))));
+            queue.notes -= usize::from(matches!(said, Some(Said::UnderWay(..))));
+            if said.is_some() || queue.closed {
+                return said;
+            }
+            drop(queue);
+            let drawn = self.bottom.as_mut().map(Bottom::redrawn).unwrap_or_default();
+            self.write(&drawn);
+        }
+    }
+
+    /// Writes what is to stay, above what is under way.
+    fn put(&mut self, text: &str) {
+        let wiped = self.bottom.as_mut().map(Bottom::wiped).unwrap_or_default();
+        self.write(&(wiped + text));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.put("");
+        // Where standard error is gone there is nobody left to tell.
+        let _ = self.streams.err.write_all(text.as_bytes()).and_then(|()| self.streams.err.flush());
+    }
+
+    fn write(&mut self, text: &str) {
+        let Streams { out, lost, .. } = &mut self.streams;
+        if lost.is_none() && !text.is_empty() {
+            *lost = out.write_all(text.as_bytes()).and_then(|()| out.flush()).err();
+            self.shared.is_lost.store(lost.is_some(), Ordering::SeqCst);
+        }
     }
 
     fn again(&mut self, first: u64, last: u64) {
@@ -223,25 +311,15 @@ impl Writer {
     }
 
     fn record(&mut self, record: &Record) {
+        let is_told = record.seq >= self.from;
         let line = match &mut self.form {
-            Form::Json => json_text(record).ok(),
-            Form::Lines { screen, held } => Some(record).filter(|record| record.seq > *held).and_then(|record| screen.line(record)),
+            Form::Json => Some(record).filter(|_| is_told).and_then(|record| json_text(record).ok()),
+            // What came before is counted all the same.
+            Form::Lines(screen) => screen.line(record).filter(|_| is_told),
         };
+        self.bottom.iter_mut().for_each(|bottom| bottom.record(&record.event));
         if let Some(line) = line {
-            self.streams.put(&(line + "\n"));
+            self.put(&(line + "\n"));
         }
-    }
-}
-
-impl Streams {
-    fn put(&mut self, text: &str) {
-        if self.lost.is_none() {
-            self.lost = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).err();
-        }
-    }
-
-    fn note(&mut self, text: &str) {
-        // Where standard error is gone there is nobody left to tell.
-        let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
     }
 }

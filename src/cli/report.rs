@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use lookup::{FoundRun, load_run, pick, put, put_bytes, repository};
 pub(super) use session::{CallShown, Entry, HookSaid, Turn, entries};
-pub(super) use words::{Cell, Table, block, duration, indent, json_text, line, plain, safe_diagnostics, wrapped};
+pub(super) use words::{Cell, Table, block, duration, in_short, indent, json_text, line, plain, safe_diagnostics, wrapped};
 
 /// Columns of a screen, whatever the terminal's: what is tested is what is seen.
 pub(super) const WIDTH: usize = 100;

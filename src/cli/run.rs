@@ -14,7 +14,7 @@ use crate::{
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
     library::{FILE_BYTES, Kind, read_text},
-    llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script, Silent},
+    llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script},
     plan::{AgentSpec, NamedBy, Plan, Work},
     source, telemetry, trace,
 };
@@ -288,7 +288,7 @@ pub(super) fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>
 pub(super) fn options(how: &How, outlet: &Outlet, context: &Context) -> RunOptions {
     RunOptions {
         asker: Arc::new(Terminal::new(how.on_ask, context.interactive && how.on_ask == OnAsk::Park, outlet.clone())),
-        sink: Arc::new(Silent),
+        watcher: Arc::new(outlet.clone()),
         clock: Clock::system(),
         unconfined: how.unconfined,
         accept_changes: false,
@@ -329,7 +329,7 @@ pub(super) fn carry_out(
     prepared.journal.state().questions().for_each(|(node, question)| screen.recall(node, question));
     // What holds of an earlier run is not told as if it happened now.
     let held = prepared.journal.state().started().and_then(|started| started.origin.as_ref()).map_or(0, |origin| origin.held);
-    let form = if json { Form::Json } else { Form::Lines { screen, held } };
+    let form = if json { (Form::Json, 0) } else { (Form::Lines(screen), held + 1) };
     let writer = outlet.open(context, form, prepared.dir.path().to_owned()).map_err(|error| Failed::new(format!("start: {error}")))?;
     let signal = Cell::new(terminal::Signal::None);
     let ended = before_eyes(prepared, (plan, models), (&outlet, json), &signal, context);

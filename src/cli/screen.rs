@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Columns for the name of a node.
-const NAME_WIDTH: usize = 24;
+pub(super) const NAME_WIDTH: usize = 24;
 /// Characters of an output on one line.
 const OUTPUT_CHARS: usize = 600;
 
@@ -43,8 +43,7 @@ impl Screen {
     /// Returns the line for a record, where it deserves one.
     pub(super) fn line(&mut self, record: &Record) -> Option<String> {
         let (name, text, tone) = self.say(&record.event)?;
-        let name = narrow(&name);
-        Some(format!("  {}  {}", paint(self.color, Tone::Name, &format!("{name:<NAME_WIDTH$}")), paint(self.color, tone, &plain(&text))))
+        Some(row(self.color, &narrow(&name), (&plain(&text), tone)))
     }
 
     fn say(&mut self, event: &Event) -> Option<(String, String, Tone)> {
@@ -434,8 +433,13 @@ fn red_line(tail: &str) -> String {
     }
 }
 
+/// Writes what is said of a node, whose name is narrow, on a line.
+pub(super) fn row(color: bool, name: &str, (text, tone): (&str, Tone)) -> String {
+    format!("  {}  {}", paint(color, Tone::Name, &format!("{name:<NAME_WIDTH$}")), paint(color, tone, text))
+}
+
 /// Cleans a node's name and keeps its end where it is long: keys may hold anything.
-fn narrow(name: &str) -> String {
+pub(super) fn narrow(name: &str) -> String {
     let name = plain(name);
     if name.chars().count() > NAME_WIDTH { format!("…{}", tail(&name, NAME_WIDTH - 1)) } else { name }
 }

@@ -54,13 +54,13 @@ impl Asker for Terminal {
         let mut line = self.line.lock().await;
         let mut prompt = prompt(node, question);
         loop {
-            let number = self.outlet.question(prompt).await?;
+            let asked = self.outlet.question(prompt).await?;
             let said = loop {
                 let typed = line.get_or_insert_with(|| read_line(self.outlet.clone()).boxed()).await;
                 *line = None;
                 let typed = typed?;
                 // What was typed before this question stood there is not its answer.
-                if typed.shown >= number {
+                if typed.shown >= asked.number {
                     break typed.text;
                 }
             };

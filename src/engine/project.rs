@@ -15,6 +15,7 @@ use super::{
     toolchains::toolchains,
 };
 use crate::{
+    agent::Watcher,
     clock::{Clock, Timestamp},
     event::{BlobId, Definitions, Event, Failure, FailureKind, Origin, Record, RunId, RunStarted},
     git::{GitError, Head, Isolation, Repository, Workspaces},
@@ -23,7 +24,7 @@ use crate::{
         BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError, clear_unfinished,
     },
     library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
-    llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace, Sink},
+    llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace},
     plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
     sandbox::{self, Sandbox, SandboxError, Walls},
     secrets::{SecretError, Secrets},
@@ -232,8 +233,8 @@ impl Models {
 pub struct RunOptions {
     /// Who answers questions.
     pub asker: Arc<dyn Asker>,
-    /// Where streams are shown.
-    pub sink: Arc<dyn Sink>,
+    /// Whoever watches what is under way.
+    pub watcher: Arc<dyn Watcher>,
     /// Time.
     pub clock: Clock,
     /// Whether agents' commands run without walls and without asking.
@@ -566,7 +567,7 @@ impl Project {
             inbox: Inbox::of(dir.path()),
             tokens: Tokens::new(dir.path(), &self.settings.cache),
             words: Arc::default(),
-            sink: options.sink,
+            watcher: options.watcher,
             clock: options.clock,
             repo,
             workspaces,

@@ -5,7 +5,7 @@
 //! that is told at once and not waited for, by this call and by all that share its limit. One that is only told to slow down
 //! has not failed as long as others get through: it is slowed down, and asked again until it has its turn.
 use super::{
-    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Sink, Target, capability,
+    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Retry, Sink, Target, capability,
     fault::{Crowded, Fault, RetryHints},
     limiter::{self, Account, Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
@@ -28,7 +28,7 @@ use std::{
 use tokio::{sync::OnceCell, time::timeout};
 use tracing::Instrument as _;
 
-/// How often one who waits for a place shows that it is alive.
+/// How often one who waits for a place shows that it is alive, and says what it waits for.
 const BEAT: Duration = Duration::from_secs(1);
 /// System text and tools of fewer bytes are not worth waiting for: providers cache from about 1000 tokens on.
 const PREFIX_BYTES: usize = 4096;
@@ -143,6 +143,7 @@ impl HttpModel {
         loop {
             tries.made += 1;
             let permit = self.enter(target, wanted(call, target, &request, tries.made), sink).await?;
+            sink.asking();
             tries.seen = if tries.made == 1 { permit.successes() } else { tries.seen };
             let span = trace::chat(&target.label());
             trace::attempt(&span, tries.made);
@@ -161,7 +162,8 @@ impl HttpModel {
             match wait {
                 Ok(wait) => {
                     drop(permit);
-                    sink.retrying(&fault.error, millis(wait));
+                    let (attempt, of) = (tries.failed + 1, self.retries.max_attempts);
+                    sink.retrying(&Retry { why: &fault.error, wait_ms: millis(wait), attempt, of });
                     self.clock.sleep_until(self.clock.now().after(wait)).await;
                 }
                 Err(ended) => {
@@ -201,7 +203,10 @@ impl HttpModel {
                     return Err(ModelError::new(ModelErrorKind::Overloaded, message).hint("resume the run once the provider answers again"));
                 }
                 Ok(Err(Shut::UsedUp(wait))) => return Err(self.later(&format!("{}: its limit is used up", target.label()), None, wait)),
-                Err(_) => sink.alive(),
+                Err(_) => {
+                    sink.alive();
+                    sink.waiting(&format!("{} ({})", self.limiter.held_by(&lane), target.label()));
+                }
             }
         }
     }

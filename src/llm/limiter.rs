@@ -12,7 +12,7 @@ mod pace;
 mod window;
 
 use super::ModelError;
-use crate::clock::Clock;
+use crate::clock::{Clock, seconds};
 pub(super) use buckets::Limits;
 use buckets::{Buckets, Need};
 use budget::Budget;
@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Notify;
-use window::{Admission, Rejection, Window};
+use window::{Admission, Held, Rejection, Window};
 
 /// How long a prefix stays in a provider's cache after its last use.
 const WARM: Duration = Duration::from_mins(5);
@@ -128,6 +128,11 @@ impl Limiter {
                 }
             }
         }
+    }
+
+    /// Says what the first of a line waits for.
+    pub(super) fn held_by(&self, key: &LaneKey) -> String {
+        self.lanes.get(key).map(|lane| line(&lane).held_by(self.clock.elapsed())).unwrap_or_default()
     }
 
     /// Sends everybody away who waits or comes with this account, for good.
@@ -334,7 +339,7 @@ impl Line {
             match self.window.admits(now) {
                 Admission::Now => {}
                 Admission::Full => return Ok(wait),
-                Admission::After(open_in) => return Ok(Some(sooner(wait, open_in))),
+                Admission::After(open_in, _) => return Ok(Some(sooner(wait, open_in))),
                 Admission::Outage(lasts) => return Err(Shut::Outage(lasts)),
             }
             let need = self.buckets.need(ask.tokens);
@@ -415,6 +420,23 @@ impl Line {
         self.waiting.remove(&place);
         if !matches!(self.let_in(now), Ok(None)) {
             self.call_first();
+        }
+    }
+
+    fn held_by(&mut self, now: Duration) -> String {
+        let left = |wait: Duration| seconds(Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
+        match self.window.admits(now) {
+            Admission::Now => {}
+            Admission::Full => return format!("as many ask as may at once: {}", self.window.running()),
+            Admission::After(wait, Held::Outage) => return format!("every request has failed of late, so one asks for all in {}", left(wait)),
+            Admission::After(wait, Held::Told) => return format!("it said that it has too much to do, so nobody asks for {}", left(wait)),
+            Admission::After(wait, Held::Pace) => return format!("it bears one request at a time, the next in {}", left(wait)),
+            Admission::Outage(lasts) => return format!("every request has failed for {}", left(lasts)),
+        }
+        let need = self.waiting.values().next().map(|waiting| self.buckets.need(waiting.ask.tokens)).unwrap_or_default();
+        match self.buckets.wait(need, now) {
+            Duration::ZERO => "others go first".to_owned(),
+            wait => format!("its limit is used up for {}", left(wait)),
         }
     }
 

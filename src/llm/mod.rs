@@ -108,13 +108,30 @@ pub trait Sink: Send + Sync {
     fn text(&self, _delta: &str) {}
     /// Takes a piece of visible thinking.
     fn thinking(&self, _delta: &str) {}
-    /// Takes note that an attempt failed and another follows after `wait_ms`.
-    fn retrying(&self, _why: &ModelError, _wait_ms: u64) {}
+    /// Takes note that an attempt failed and another follows.
+    fn retrying(&self, _retry: &Retry<'_>) {}
+    /// Takes note that a request goes out.
+    fn asking(&self) {}
+    /// Takes note that it waits for its turn, and what for.
+    fn waiting(&self, _why: &str) {}
     /// Takes note that something came, shown or not.
     fn alive(&self) {}
     /// Takes note of what an attempt has used that gave no reply, and of its dollars where the price is known: it is paid for
     /// all the same.
     fn lost(&self, _usage: &Usage, _usd: Option<f64>) {}
+}
+
+/// An attempt that follows a failed one.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry<'a> {
+    /// Why the last one failed.
+    pub why: &'a ModelError,
+    /// How long it is until then.
+    pub wait_ms: u64,
+    /// Its number, of those that count.
+    pub attempt: u32,
+    /// How many there may be.
+    pub of: u32,
 }
 
 /// A sink that shows nothing.

@@ -4,12 +4,13 @@ use crate::fixture::Bench;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use spinney::{
+    agent::Unwatched,
     cli::Context,
     clock::Clock,
     engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
     event::{Event, NodeId, Record},
     journal::{Answered, Question},
-    llm::{Endpoints, ModelCall, ModelError, Script, Silent, script::reply_to},
+    llm::{Endpoints, ModelCall, ModelError, Script, script::reply_to},
     message::{Reply, View},
 };
 use std::sync::{Arc, Mutex};
@@ -171,7 +172,7 @@ impl Drive<'_> {
     fn options(&self) -> RunOptions {
         RunOptions {
             asker: self.asker.clone(),
-            sink: Arc::new(Silent),
+            watcher: Arc::new(Unwatched),
             clock: self.clock.clone(),
             unconfined: true,
             accept_changes: false,

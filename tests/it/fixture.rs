@@ -148,6 +148,7 @@ impl Bench {
         let context = Context {
             settings: Context::settings(self.environment.clone(), self.repo()),
             color: false,
+            live: false,
             interactive: false,
             out: Box::new(out.clone()),
             err: Box::new(err.clone()),

@@ -65,7 +65,8 @@ fn an_output_that_cannot_be_written_does_not_end_the_run() {
             let words = ["spinney", "run", "one", "--script", &script, "--json"].into_iter().take(if json { 6 } else { 5 });
             let err = tempfile::NamedTempFile::new().unwrap();
             let settings = Context::settings(bench.environment().clone(), bench.repo());
-            let context = Context { settings, color: false, interactive: false, out: Box::new(Broken(kind)), err: Box::new(err.reopen().unwrap()) };
+            let context =
+                Context { settings, color: false, live: false, interactive: false, out: Box::new(Broken(kind)), err: Box::new(err.reopen().unwrap()) };
             assert_eq!(cli::run(words.map(Into::into), context), 0);
             let err = std::fs::read_to_string(err.path()).unwrap();
             assert_eq!(err.contains("warning: the output breaks off"), told, "{err}");

@@ -152,6 +152,45 @@ fn a_reader_that_does_not_read_keeps_no_signal_from_the_run() {
     assert!(!records.iter().any(|record| matches!(record.event, Event::RunFinished { .. })));
 }
 
+#[test]
+fn a_reader_that_goes_away_ends_no_run_and_the_exit_code_is_the_runs() {
+    for (command, code) in [("true", 0), ("exit 3", 1)] {
+        let bench = Bench::new().workflow("one", &format!("version: 1\nname: one\nsteps: {{ one: {{ run: 'read line < \"$HOME/go\"; {command}' }} }}\n"));
+        let go = bench.path("home/go");
+        assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
+        let mut program = bench.program(&["run", "one", "--unconfined"]);
+        let mut first = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("Run one-"), "{first}");
+        fs::write(&go, "\n").unwrap();
+        assert_eq!(program.wait().unwrap().code(), Some(code));
+        assert_eq!(std::io::read_to_string(program.stderr.take().unwrap()).unwrap(), "", "{command}");
+        let ended = outcome(&bench.records(&bench.newest()), "run");
+        assert_eq!(ended["succeeded"].is_object(), code == 0, "{ended}");
+    }
+}
+
+#[test]
+fn whoever_watches_without_reading_is_interrupted_all_the_same_and_the_run_does_not_feel_it() {
+    let (bench, mut program) = loud();
+    let run = bench.newest();
+    let mut watching = bench.program(&["watch", &run.0, "--json"]);
+    let mut first = String::new();
+    let mut out = BufReader::with_capacity(64, watching.stdout.take().unwrap());
+    out.read_line(&mut first).unwrap();
+    assert!(first.contains("run_started"), "{first}");
+    send(&watching, Signal::INT);
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+    drop(out);
+    let mut leaving = bench.program(&["watch", &run.0, "--json"]);
+    BufReader::new(leaving.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(leaving.wait().unwrap().code(), Some(0), "nobody reads it any more, and the run goes on");
+    assert!(!bench.records(&run).iter().any(|record| matches!(record.event, Event::RunFinished { .. })));
+    fs::write(bench.path("home/go"), "\n").unwrap();
+    std::io::copy(&mut program.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+}
+
 /// Where the program is when it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {

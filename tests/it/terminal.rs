@@ -2,6 +2,7 @@
 use crate::{
     fixture::{Bench, outcome},
     invariants,
+    server::{Answer, Delivery, Hosted, Said},
 };
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::{
@@ -154,4 +155,88 @@ fn a_terminal_that_goes_away_with_a_question_on_it_leaves_it_open() {
     let records = bench.records(&run);
     invariants::check(&records, &bench.repo());
     assert!(outcome(&records, "run")["succeeded"].is_object());
+}
+
+const ONE: &str = "version: 1\nname: one\nagents: { reader: { system: \"You read.\", model: anthropic/claude-opus-5-5 } }\nsteps: { work: { agent: reader, prompt: \"Read.\" } }\n";
+
+/// A server that first has too much to do, then stops in the middle of a thought, and answers at last.
+fn slow() -> (Hosted, Bench) {
+    let thought = Said { thinking: Some("I\u{1b}[2J see tok3n-5ecret".to_owned()), ..Said::text("done") };
+    let server = Hosted::start(move |asked| match asked.number {
+        0 => (Answer::wait(529, "overloaded_error", "2"), Delivery::default()),
+        1 => {
+            let bytes = thought.anthropic(asked);
+            let at = bytes.windows(9).position(|word| word == b"signature").unwrap();
+            let at = at + bytes[at + 9..].windows(9).position(|word| word == b"signature").unwrap();
+            (Answer::Stream(bytes), Delivery { stall_at: Some(at), ..Delivery::default() })
+        }
+        _ => (Answer::Say(thought.clone()), Delivery::default()),
+    });
+    let bench = Bench::new().env("ANTHROPIC_BASE_URL", &server.anthropic_url()).env("ANTHROPIC_API_KEY", "tok3n-5ecret").workflow("one", ONE);
+    (server, bench)
+}
+
+/// Returns what stands on a screen after all that was written to it.
+fn screen(written: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut at = 0;
+    let mut rest = written.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' if rest.peek() != Some(&'\n') => lines[at].push('\r'),
+            '\r' => {}
+            '\n' => {
+                at += 1;
+                lines.truncate(at);
+                lines.push(String::new());
+            }
+            '\u{1b}' => {
+                let code: String = std::iter::from_fn(|| rest.next_if(|c| !c.is_ascii_alphabetic())).collect();
+                match (rest.next(), code.trim_start_matches('[').parse::<usize>()) {
+                    (Some('A'), Ok(up)) => at -= up,
+                    (Some('J'), _) => {
+                        lines.truncate(at);
+                        lines.push(String::new());
+                    }
+                    _ => {}
+                }
+            }
+            c => lines[at].push(c),
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_terminal_shows_who_waits_for_a_model_and_what_it_thinks_and_keeps_nothing_of_it() {
+    let (_server, bench) = slow();
+    let mut seat = Seat::take(&bench, &["run", "one"]);
+    seat.until("overloaded: asks again in ");
+    seat.until("(attempt 2 of 10)");
+    seat.until("thinking: I [2J see ***anthropic key***");
+    assert!(!seat.seen.contains("tok3n"), "{}", seat.seen);
+    seat.press("\u{3}");
+    let seen = seat.ended(130);
+    let stays = screen(&seen).join("\n");
+    assert!(stays.contains("work") && stays.contains("was interrupted") && !stays.contains("thinking"), "{stays}");
+    let stays = screen(&Seat::take(&bench, &["resume"]).ended(0)).join("\n");
+    assert!(stays.contains("succeeded") && !stays.contains("thinking") && !stays.contains("asks"), "{stays}");
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    let told: Vec<String> =
+        records.iter().map(|record| serde_json::to_string(record).unwrap()).filter(|line| line.contains("see ***anthropic key***")).collect();
+    assert_eq!(told.len(), 1, "what was thought stands in its reply alone: {told:#?}");
+}
+
+#[test]
+fn a_file_gets_nothing_of_what_is_under_way() {
+    for json in [&["run", "one"][..], &["run", "one", "--json"]] {
+        let server = Hosted::start(|asked| match asked.number {
+            0 => (Answer::wait(529, "overloaded_error", "1"), Delivery::default()),
+            _ => (Answer::Say(Said::text("done")), Delivery::default()),
+        });
+        let bench = Bench::new().env("ANTHROPIC_BASE_URL", &server.anthropic_url()).env("ANTHROPIC_API_KEY", "k").workflow("one", ONE);
+        let said = bench.spinney(json).code(0);
+        assert!(!said.out.contains("asks again") && !said.out.contains('\u{1b}') && said.err.is_empty(), "{said:?}");
+    }
 }

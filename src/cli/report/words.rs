@@ -5,6 +5,7 @@
 use super::super::screen::{Tone, paint};
 use crate::source::{Diagnostic, Source};
 use serde::Serialize;
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// Returns whether a character does something to a terminal other than standing there.
@@ -23,6 +24,24 @@ pub(in crate::cli) fn line(text: &str, chars: usize) -> String {
     let text: String = text.chars().map(|c| if acts(c) { ' ' } else { c }).take(chars.saturating_mul(4) + 400).collect();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if text.chars().count() <= chars { text } else { format!("{}…", text.chars().take(chars.saturating_sub(1)).collect::<String>().trim_end()) }
+}
+
+/// Writes an input or an output so that the part that tells most comes first: one string as it is, else name and value of
+/// each field.
+pub(in crate::cli) fn in_short(value: &Value, field: usize) -> String {
+    let plain = |value: &Value| match value {
+        Value::String(text) => line(text, field),
+        other => line(&other.to_string(), field),
+    };
+    match value {
+        Value::Object(fields) => {
+            let telling = ["command", "file_path", "path", "pattern", "name", "prompt"];
+            let first = telling.iter().find_map(|name| fields.get_key_value(*name));
+            let rest = fields.iter().filter(|(name, _)| first.is_none_or(|(first, _)| first != *name)).map(|(name, value)| format!("{name}: {}", plain(value)));
+            first.map(|(_, value)| plain(value)).into_iter().chain(rest).collect::<Vec<_>>().join("  ")
+        }
+        other => plain(other),
+    }
 }
 
 /// Cleans a text of many lines; tabs become four spaces, spaces at the ends of lines stay.
@@ -214,7 +233,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::source::{self, Span};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const HOSTILE: &str = "a\u{1b}[2J\u{9b}31mb\u{7}\u{202e}c\r\nd\u{8}\tend";
 

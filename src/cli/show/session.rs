@@ -1,6 +1,6 @@
 //! One step, turn by turn: what was asked for, what the gate and the hooks said, what came of it, and the last words.
 use super::super::{
-    report::{CallShown, Entry, HookSaid, Node, Report, Turn, WIDTH, block, duration, entries, indent, line, wrapped},
+    report::{CallShown, Entry, HookSaid, Node, Report, Turn, WIDTH, block, duration, entries, in_short, indent, line, wrapped},
     screen::{Tone, answered, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
@@ -315,24 +315,6 @@ fn task(text: &str) -> &str {
 fn size(text: &str) -> String {
     let lines = text.lines().count();
     if lines <= 1 { "ok".to_owned() } else { format!("{lines} lines") }
-}
-
-/// Writes an input or an output so that the part that tells most comes first: one string as it is, else name and value of
-/// each field.
-fn in_short(value: &Value, field: usize) -> String {
-    let plain = |value: &Value| match value {
-        Value::String(text) => line(text, field),
-        other => line(&other.to_string(), field),
-    };
-    match value {
-        Value::Object(fields) => {
-            let telling = ["command", "file_path", "path", "pattern", "name", "prompt"];
-            let first = telling.iter().find_map(|name| fields.get_key_value(*name));
-            let rest = fields.iter().filter(|(name, _)| first.is_none_or(|(first, _)| first != *name)).map(|(name, value)| format!("{name}: {}", plain(value)));
-            first.map(|(_, value)| plain(value)).into_iter().chain(rest).collect::<Vec<_>>().join("  ")
-        }
-        other => plain(other),
-    }
 }
 
 fn stop_word(stop: &StopReason) -> String {

@@ -9,13 +9,13 @@ use super::{
     shelf::OpenShelf,
 };
 use crate::{
-    agent::{Account, Equipment, Session},
+    agent::{Account, Equipment, Session, Watcher},
     clock::{Clock, Pulse},
     event::{CommitId, Event, Failure, FailureKind, NodeId, Record, RunStarted},
     git::{Repository, Scope, Workspaces},
     hooks::{Hooks, Permissions, RuleContext},
     journal::{Blobs, Recorder},
-    llm::{Model, Sink},
+    llm::Model,
     plan::AgentSpec,
     sandbox::{Confinement, Sandbox, Walls},
     secrets::Secrets,
@@ -91,8 +91,8 @@ pub struct Services {
     pub tokens: Tokens,
     /// What people have said to agents.
     pub words: Arc<Spoken>,
-    /// Where streams are shown.
-    pub sink: Arc<dyn Sink>,
+    /// Whoever watches what is under way.
+    pub watcher: Arc<dyn Watcher>,
     /// Time.
     pub clock: Clock,
     /// The repository.
@@ -149,7 +149,7 @@ impl Services {
             blobs: self.blobs.clone(),
             clock: self.clock.clone(),
             recorder: recorder.clone(),
-            sink: self.sink.clone(),
+            watcher: self.watcher.clone(),
             workspaces: self.workspaces.clone(),
             sandbox: self.sandbox.felt(pulse),
             env: self.env.clone(),

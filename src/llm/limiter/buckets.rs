@@ -152,15 +152,20 @@ impl Buckets {
         [(&mut self.requests, 1.0), (&mut self.input, need.input), (&mut self.output, need.output), (&mut self.tokens, need.input + need.output)]
     }
 
-    /// Takes what a request needs, or says how long it has to wait for that.
-    pub(super) fn take(&mut self, need: Need, now: Duration) -> Result<(), Duration> {
+    /// Returns how long a request has to wait for what it needs.
+    pub(super) fn wait(&mut self, need: Need, now: Duration) -> Duration {
         let wait = |(bucket, need): (&mut Option<Bucket>, f64)| {
             bucket.as_mut().map_or(Duration::ZERO, |bucket| {
                 bucket.fill(now);
                 bucket.wait(need)
             })
         };
-        let wait = self.each(need).into_iter().map(wait).max().unwrap_or_default();
+        self.each(need).into_iter().map(wait).max().unwrap_or_default()
+    }
+
+    /// Takes what a request needs, or says how long it has to wait for that.
+    pub(super) fn take(&mut self, need: Need, now: Duration) -> Result<(), Duration> {
+        let wait = self.wait(need, now);
         if !wait.is_zero() {
             return Err(wait);
         }

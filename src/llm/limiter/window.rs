@@ -59,9 +59,20 @@ struct Breaker {
 pub(super) enum Admission {
     Now,
     Full,
-    After(Duration),
+    After(Duration, Held),
     /// Nothing but failures for this long.
     Outage(Duration),
+}
+
+/// What keeps everybody from starting for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// There are only failures; then one asks for all.
+    Outage,
+    /// Everybody was asked to wait.
+    Told,
+    /// Requests are kept apart.
+    Pace,
 }
 
 impl Window {
@@ -81,19 +92,24 @@ impl Window {
                 return Admission::Full;
             }
             if until > now {
-                return Admission::After(until.saturating_sub(now));
+                return Admission::After(until.saturating_sub(now), Held::Outage);
             }
         }
         if self.gate > now {
-            return Admission::After(self.gate.saturating_sub(now));
+            return Admission::After(self.gate.saturating_sub(now), Held::Told);
         }
         if f64::from(self.running) + 1.0 > self.limit {
             return Admission::Full;
         }
         match self.pace.wait(now) {
             Duration::ZERO => Admission::Now,
-            wait => Admission::After(wait),
+            wait => Admission::After(wait, Held::Pace),
         }
+    }
+
+    /// Returns how many are running.
+    pub(super) fn running(&self) -> u32 {
+        self.running
     }
 
     /// Notes that one more starts.
@@ -209,9 +225,9 @@ mod tests {
         let mut window = Window::new(8);
         rejected(&mut window, S(100), S(30));
         rejected(&mut window, S(110), S(1));
-        assert_eq!(window.admits(S(110)), Admission::After(S(20)));
+        assert_eq!(window.admits(S(110)), Admission::After(S(20), Held::Told));
         rejected(&mut window, S(120), Duration::MAX);
-        assert!(matches!(window.admits(S(130)), Admission::After(_)), "no overflow");
+        assert!(matches!(window.admits(S(130)), Admission::After(..)), "no overflow");
     }
 
     #[test]
@@ -225,15 +241,15 @@ mod tests {
         assert!(enter(&mut window, S(1)) && enter(&mut window, S(1)), "four may be chance");
         window.failed(S(1));
         window.leave();
-        assert_eq!(window.admits(S(1)), Admission::After(S(2)));
+        assert_eq!(window.admits(S(1)), Admission::After(S(2), Held::Outage));
         window.failed(S(2));
         window.leave();
-        assert_eq!(window.admits(S(2)), Admission::After(S(1)), "what was under way already says nothing new");
+        assert_eq!(window.admits(S(2)), Admission::After(S(1), Held::Outage), "what was under way already says nothing new");
         assert!(enter(&mut window, S(3)));
         assert_eq!(window.admits(S(3)), Admission::Full, "one asks, the others wait for what it hears");
         window.failed(S(4));
         window.leave();
-        assert_eq!(window.admits(S(4)), Admission::After(S(4)));
+        assert_eq!(window.admits(S(4)), Admission::After(S(4), Held::Outage));
         assert!(enter(&mut window, S(8)));
         window.leave();
         assert!(enter(&mut window, S(8)), "a probe that was given up leaves its place");
@@ -252,7 +268,7 @@ mod tests {
                     window.failed(now);
                     window.leave();
                 }
-                Admission::After(wait) => now += wait,
+                Admission::After(wait, _) => now += wait,
                 Admission::Outage(lasts) => return assert!(lasts > S(600) && lasts <= S(670), "{lasts:?}"),
                 Admission::Full => unreachable!("nobody asks"),
             }

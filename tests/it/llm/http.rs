@@ -5,7 +5,7 @@ use serde_json::json;
 use spinney::{
     clock::{Clock, Timestamp},
     http::{Client, Timeouts},
-    llm::{Endpoint, Endpoints, HttpModel, Limiter, Model, ModelError, ModelErrorKind, Protocol, Retries, Secret, Silent, Sink},
+    llm::{Endpoint, Endpoints, HttpModel, Limiter, Model, ModelError, ModelErrorKind, Protocol, Retries, Retry, Secret, Silent, Sink},
     message::{Reply, StopReason, ToolSpec},
     tasks::Tasks,
 };
@@ -52,8 +52,8 @@ impl Sink for Heard {
     fn thinking(&self, delta: &str) {
         self.1.lock().unwrap().push(delta.to_owned());
     }
-    fn retrying(&self, why: &ModelError, wait_ms: u64) {
-        self.0.lock().unwrap().push(format!("{:?} {wait_ms}", why.kind));
+    fn retrying(&self, retry: &Retry<'_>) {
+        self.0.lock().unwrap().push(format!("{:?} {} attempt {} of {}", retry.why.kind, retry.wait_ms, retry.attempt, retry.of));
     }
 }
 

@@ -4,13 +4,14 @@ use crate::fixture::Bench;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use spinney::{
+    agent::Unwatched,
     cli::Context,
     clock::{Clock, Timestamp},
     engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
     event::{NodeId, Record, RunId},
     http::{Client, Timeouts},
     journal::{Answered, Question},
-    llm::{Endpoints, HttpModel, Limiter, Silent},
+    llm::{Endpoints, HttpModel, Limiter},
     plan::Plan,
 };
 use std::{sync::Arc, time::Duration};
@@ -36,7 +37,7 @@ impl Asker for Nobody {
 fn options() -> RunOptions {
     RunOptions {
         asker: Arc::new(Nobody),
-        sink: Arc::new(Silent),
+        watcher: Arc::new(Unwatched),
         clock: Clock::system(),
         unconfined: true,
         accept_changes: false,

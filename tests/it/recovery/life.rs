@@ -2,12 +2,13 @@
 use crate::{fixture::Bench, invariants};
 use serde_json::{Map, Value};
 use spinney::{
+    agent::Unwatched,
     cli::Context,
     clock::Clock,
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Outcome, Record, RunId},
     journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
-    llm::{Endpoints, Script, Silent},
+    llm::{Endpoints, Script},
     plan::Plan,
 };
 use std::{
@@ -178,7 +179,7 @@ fn assert_refused_as_over(tale: &Tale, bench: &Bench, run: &RunId) {
 pub(crate) fn options() -> RunOptions {
     RunOptions {
         asker: Arc::new(Nobody),
-        sink: Arc::new(Silent),
+        watcher: Arc::new(Unwatched),
         clock: Clock::system(),
         unconfined: true,
         accept_changes: false,

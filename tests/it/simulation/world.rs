@@ -9,12 +9,12 @@ use crate::{fixture::Bench, invariants};
 use fastrand::Rng;
 use serde_json::Map;
 use spinney::{
+    agent::Unwatched,
     cli::Context,
     clock::{Clock, Timestamp},
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, NodeId, Record, RunId},
     journal::{Answered, Journal, LeaseError, Question, RunDir},
-    llm::Silent,
     plan::Plan,
     tasks,
 };
@@ -135,7 +135,7 @@ impl Asker for Someone {
 }
 
 fn options(clock: Clock) -> RunOptions {
-    RunOptions { asker: Arc::new(Someone), sink: Arc::new(Silent), clock, unconfined: false, accept_changes: false, no_cache: false, recording: None }
+    RunOptions { asker: Arc::new(Someone), watcher: Arc::new(Unwatched), clock, unconfined: false, accept_changes: false, no_cache: false, recording: None }
 }
 
 impl World {
