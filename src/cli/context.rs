@@ -3,7 +3,6 @@ use crate::{
     engine::{Settings, SetupError},
     event::because,
     journal::{JournalError, StoreError},
-    source,
 };
 use std::{
     collections::BTreeMap,
@@ -89,7 +88,7 @@ impl From<SetupError> for Failed {
                 Some(hint) => Failed::usage(error.to_string()).hint(hint),
                 None => Failed::of(&error),
             },
-            SetupError::Diagnostics(diagnostics) => Failed::report(source::render(&super::report::safe_diagnostics(&diagnostics.0), false)),
+            SetupError::Diagnostics(diagnostics) => super::validate::refused(diagnostics, false),
             SetupError::Inputs(_) => {
                 Failed::usage(error.to_string()).hint("inputs are given as `--input name=value`; `spinney list` shows what a workflow takes")
             }

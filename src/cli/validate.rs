@@ -42,6 +42,15 @@ struct Verdict {
     /// The changes that were made in its file.
     fixed: Vec<String>,
     diagnostics: Vec<Diagnostic>,
+    /// How many more errors there are, and whether there may be still more.
+    more: usize,
+    is_left: bool,
+}
+
+impl Verdict {
+    fn wrong(self, errors: Diagnostics) -> Verdict {
+        Verdict { diagnostics: errors.found, more: errors.more, is_left: errors.is_left, ..self }
+    }
 }
 
 pub(super) fn run(args: &args::Validate, context: &mut Context) -> Result<u8, Failed> {
@@ -111,7 +120,7 @@ fn harmless<'e>(source: &Source, edits: &[&'e Edit]) -> Vec<&'e Edit> {
 
 fn is_yaml(source: &Source, text: &str) -> bool {
     let changed = Arc::new(Source { name: source.name.clone(), text: text.to_owned() });
-    Workflow::load(&changed).err().is_none_or(|Diagnostics(found)| found.iter().all(|found| found.code != codes::SYNTAX))
+    Workflow::load(&changed).err().is_none_or(|errors| errors.found.iter().all(|found| found.code != codes::SYNTAX))
 }
 
 /// Says what a change changes, and where that stood.
@@ -176,11 +185,20 @@ pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Di
 
 fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
     let source = Arc::new(source);
-    let verdict =
-        Verdict { name: name.to_owned(), found_as: None, source: source.clone(), steps: None, half: false, fixed: Vec::new(), diagnostics: Vec::new() };
+    let verdict = Verdict {
+        name: name.to_owned(),
+        found_as: None,
+        source: source.clone(),
+        steps: None,
+        half: false,
+        fixed: Vec::new(),
+        diagnostics: Vec::new(),
+        more: 0,
+        is_left: false,
+    };
     let workflow = match Workflow::load(&source) {
         Ok(workflow) => workflow,
-        Err(Diagnostics(diagnostics)) => return Verdict { half: true, diagnostics, ..verdict },
+        Err(errors) => return Verdict { half: true, ..verdict.wrong(errors) },
     };
     match Plan::compile(&workflow, catalog) {
         Ok((plan, diagnostics)) => Verdict {
@@ -190,7 +208,7 @@ fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
             diagnostics,
             ..verdict
         },
-        Err(Diagnostics(diagnostics)) => Verdict { diagnostics, ..verdict },
+        Err(errors) => verdict.wrong(errors),
     }
 }
 
@@ -201,7 +219,7 @@ fn said(verdict: &Verdict, color: bool) -> String {
     let mut counts = Vec::new();
     match verdict.steps {
         Some(steps) => counts.extend([paint(color, Tone::Good, "ok"), format!("{steps} {}", plural(steps, "step"))]),
-        None => counts.push(paint(color, Tone::Bad, &format!("{errors} {}", plural(errors, "error")))),
+        None => counts.push(paint(color, Tone::Bad, &count(errors, verdict.more, verdict.is_left))),
     }
     if warnings > 0 {
         counts.push(format!("{warnings} {}", plural(warnings, "warning")));
@@ -235,14 +253,27 @@ fn of_json(verdicts: &[Verdict]) -> Value {
             "fixed": verdict.fixed.len(),
             "changes": verdict.fixed,
             "diagnostics": source::to_json(&verdict.diagnostics),
+            "more": verdict.more,
         })
     };
     verdicts.iter().map(one).collect()
 }
 
 /// Says why a workflow that something else was wanted of is not usable.
-pub(super) fn refused(Diagnostics(found): &Diagnostics, color: bool) -> Failed {
-    Failed::report(source::render(&safe_diagnostics(found), color))
+pub(super) fn refused(errors: &Diagnostics, color: bool) -> Failed {
+    let more = match (errors.more, errors.is_left) {
+        (0, false) => String::new(),
+        (more, is_left) => format!("\n{}\n", count(errors.found.len(), more, is_left)),
+    };
+    Failed::report(source::render(&safe_diagnostics(&errors.found), color) + &more)
+}
+
+/// Says how many errors there are, and how many of them are shown.
+fn count(shown: usize, more: usize, is_left: bool) -> String {
+    let all = shown + more;
+    let least = if is_left { "at least " } else { "" };
+    let part = if more > 0 || is_left { format!(", of which {shown} are shown") } else { String::new() };
+    format!("{least}{all} {}{part}", plural(all, "error"))
 }
 
 /// Finds and compiles one workflow for a command that only looks at it.

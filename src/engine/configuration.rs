@@ -87,12 +87,12 @@ impl Configuration {
             let hash = BlobId::of(text.as_bytes()).0;
             match workflow::Configuration::load(&Arc::new(Source { name, text })) {
                 Ok(written) => layers.push(Layer { written, trusted: is_users || trust.is_trusted(&hash), hash, is_users }),
-                Err(Diagnostics(found)) => wrong.extend(found),
+                Err(errors) => wrong.extend(errors.found),
             }
         }
         let read = Configuration { layers };
         wrong.extend(read.objections());
-        if wrong.is_empty() { Ok(read) } else { Err(Diagnostics(wrong).into()) }
+        if wrong.is_empty() { Ok(read) } else { Err(Diagnostics::from(wrong).into()) }
     }
 
     /// Returns the providers that are reached from here.

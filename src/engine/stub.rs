@@ -34,7 +34,7 @@ const LINES: usize = 3;
 pub(super) fn check(plan: &Plan, stub: &Stub) -> Result<(), Diagnostics> {
     let mut checker = Checker { stub, found: Vec::new() };
     checker.steps(plan, &stub.steps);
-    if checker.found.is_empty() { Ok(()) } else { Err(Diagnostics(checker.found)) }
+    if checker.found.is_empty() { Ok(()) } else { Err(checker.found.into()) }
 }
 
 /// Says which items of a stub no step has had, though the items of that step were there. `had` holds the path of each such
@@ -53,7 +53,7 @@ pub(super) fn check_items(stub: &Stub, had: &BTreeMap<Vec<String>, BTreeSet<Stri
             found.push(wrong.help(near.unwrap_or_else(|| if keys.is_empty() { "it had none".to_owned() } else { format!("its items were {}", first()) })));
         }
     }
-    if found.is_empty() { Ok(()) } else { Err(Diagnostics(found)) }
+    if found.is_empty() { Ok(()) } else { Err(found.into()) }
 }
 
 struct Checker<'a> {

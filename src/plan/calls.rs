@@ -58,7 +58,7 @@ impl<'a> Calls<'a> {
             self.chain.push((name.value.clone(), file.source.clone()));
             let plan = self.compile(&file.source, file.trusted);
             self.chain.pop();
-            let plan = plan.map(Arc::new).map_err(|errors| errors.0.into_iter().for_each(|error| findings.report(error))).ok();
+            let plan = plan.map(Arc::new).map_err(|errors| findings.add(errors)).ok();
             self.compiled.insert(name.value.clone(), plan);
         }
         let plan = self.compiled[&name.value].clone();

@@ -53,7 +53,7 @@ impl Plan {
         match compiled {
             Ok(compiled) => findings.into_warnings().map(|_| compiled),
             Err(errors) => {
-                errors.0.into_iter().for_each(|error| findings.report(error));
+                findings.add(errors);
                 Err(findings.into_errors())
             }
         }

@@ -1,10 +1,7 @@
 //! What a compilation has found so far.
 pub(super) use crate::source::suggestion;
-use crate::source::{Diagnostic, Diagnostics, Severity, Source, Span, Spanned, codes};
+use crate::source::{Diagnostic, Diagnostics, Found, Source, Span, Spanned, codes};
 use std::sync::Arc;
-
-/// The most findings that are kept of one file.
-const MAX_FOUND: usize = 200;
 
 /// A kind of thing that has a name.
 pub(super) struct Kind {
@@ -26,30 +23,28 @@ pub(super) const PROVIDER: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "prov
 /// Errors and warnings about one workflow file.
 pub(super) struct Findings<'a> {
     pub(super) source: &'a Arc<Source>,
-    found: Vec<Diagnostic>,
+    found: Found,
 }
 
 impl<'a> Findings<'a> {
     /// Begins with nothing found.
     pub(super) fn new(source: &'a Arc<Source>) -> Findings<'a> {
-        Findings { source, found: Vec::new() }
+        Findings { source, found: Found::default() }
     }
 
-    /// Returns whether nothing more is kept.
+    /// Returns whether no more errors are kept.
     pub(super) fn is_full(&self) -> bool {
-        self.found.len() >= MAX_FOUND
+        self.found.is_full()
     }
 
     /// Returns whether one of them is an error.
     pub(super) fn has_errors(&self) -> bool {
-        self.found.iter().any(|found| found.severity == Severity::Error)
+        self.found.has_errors()
     }
 
     /// Keeps a finding, once.
     pub(super) fn report(&mut self, diagnostic: Diagnostic) {
-        if !self.is_full() && !self.found.contains(&diagnostic) {
-            self.found.push(diagnostic);
-        }
+        self.found.report(diagnostic);
     }
 
     /// Makes an error in this file; the caller adds to it and reports it.
@@ -64,14 +59,24 @@ impl<'a> Findings<'a> {
 
     /// Keeps what another one has found.
     pub(super) fn absorb(&mut self, other: Findings<'_>) {
-        other.found.into_iter().for_each(|diagnostic| self.report(diagnostic));
+        self.found.absorb(other.found);
+    }
+
+    /// Keeps the errors of a file.
+    pub(super) fn add(&mut self, errors: Diagnostics) {
+        self.found.add(errors);
+    }
+
+    /// Returns whether it is not worth looking further: no more errors are kept.
+    pub(super) fn leaves(&mut self) -> bool {
+        if self.is_full() {
+            self.found.leave();
+        }
+        self.is_full()
     }
 
     /// Reports a name that nothing has, with the nearest that something has.
     pub(super) fn unknown<'n>(&mut self, kind: &Kind, name: &Spanned<String>, known: impl Iterator<Item = &'n str> + Clone) {
-        if self.is_full() {
-            return;
-        }
         let what = kind.what;
         if name.value.contains("{{") {
             let error = self.error(kind.code, name.span, format!("the name of a {what} is not a template here"));
@@ -80,7 +85,8 @@ impl<'a> Findings<'a> {
         }
         let many = if what.ends_with('s') { format!("{what}es") } else { format!("{what}s") };
         let unknown = self.error(kind.code, name.span, format!("there is no {what} `{}`", name.value)).help(format!("there is no {what} at all"));
-        self.report(unknown.suggest(&name.value, known, &many));
+        // What is only counted needs no advice, for which all names are looked at.
+        self.report(if self.is_full() { unknown } else { unknown.suggest(&name.value, known, &many) });
     }
 
     /// Reports those of a list of names that nothing has.
@@ -93,12 +99,9 @@ impl<'a> Findings<'a> {
     }
 
     /// Returns the warnings, or all errors where there is one; both in the order of the file.
-    pub(super) fn into_warnings(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
+    pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let file = &self.source.name;
-        let place = |found: &Diagnostic| (found.source.name != *file, found.source.name.clone(), found.labels.first().map(|label| label.span), found.code);
-        self.found.sort_by_cached_key(place);
-        let (errors, warnings): (Vec<_>, Vec<_>) = self.found.into_iter().partition(|found| found.severity == Severity::Error);
-        if errors.is_empty() { Ok(warnings) } else { Err(Diagnostics(errors)) }
+        self.found.into_warnings(|found| (found.source.name != *file, found.source.name.clone(), found.labels.first().map(|label| label.span), found.code))
     }
 
     /// Returns the errors, of which there must be one.

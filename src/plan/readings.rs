@@ -299,7 +299,7 @@ impl<'a> Reader<'a> {
     }
 
     fn reading(&mut self, reading: &Reading, spot: &Spot, sight: Sight) {
-        if self.found.is_full() {
+        if self.found.leaves() {
             return;
         }
         let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
@@ -547,7 +547,7 @@ impl<'a> Reader<'a> {
         let early: Vec<&Wait> = waits.iter().zip(waited).filter(|(_, waited)| !waited).map(|(wait, _)| wait).collect();
         let backward: Vec<Question> = early.iter().map(|wait| Question { target: wait.reader, at: vec![wait.target] }).collect();
         for (wait, backward) in early.iter().zip(answers(&graph.edges.needs, order, &backward)) {
-            if self.found.is_full() {
+            if self.found.leaves() {
                 return;
             }
             let (reader, target) = (&graph.steps[wait.reader], &graph.steps[wait.target].id.value);

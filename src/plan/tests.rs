@@ -113,12 +113,12 @@ fn compile_with(text: &str, catalog: &Catalog) -> Result<(Plan, Vec<Diagnostic>)
 }
 
 fn compile(text: &str) -> Plan {
-    compile_with(text, &catalog()).unwrap_or_else(|errors| panic!("{}", source::render(&errors.0, false))).0
+    compile_with(text, &catalog()).unwrap_or_else(|errors| panic!("{}", source::render(&errors.found, false))).0
 }
 
 /// Codes of the errors, in order.
 fn errors(text: &str) -> Vec<&'static str> {
-    compile_with(text, &catalog()).map(|_| ()).expect_err("there are errors").0.iter().map(|error| error.code).collect()
+    compile_with(text, &catalog()).map(|_| ()).expect_err("there are errors").found.iter().map(|error| error.code).collect()
 }
 
 /// Holds a text against the snapshot of this name beside the files.
@@ -136,7 +136,7 @@ fn every_broken_file_is_told_in_full() {
     for (name, text) in files("broken") {
         let found = match compile_with(&text, &catalog()) {
             Ok((_, warnings)) => warnings,
-            Err(errors) => errors.0,
+            Err(errors) => errors.found,
         };
         assert!(!found.is_empty(), "{name} has nothing wrong");
         raised.extend(found.iter().map(|diagnostic| diagnostic.code));
@@ -151,7 +151,7 @@ fn every_broken_file_is_told_in_full() {
 fn whole_files_compile() {
     for (name, text) in files("whole") {
         if let Err(errors) = compile_with(&text, &catalog()) {
-            panic!("{name}:\n{}", source::render(&errors.0, false));
+            panic!("{name}:\n{}", source::render(&errors.found, false));
         }
     }
 }
@@ -209,7 +209,7 @@ fn an_override_takes_the_place_of_an_alias() {
     assert_eq!(plan.agents["coder"].model.effort.as_deref(), Some("high"));
     catalog.model_overrides.insert("huge".to_owned(), "google/q".to_owned());
     let errors = compile_with(FLOW, &catalog).expect_err("there is no such alias");
-    assert_eq!(errors.0[0].code, codes::UNKNOWN_MODEL);
+    assert_eq!(errors.found[0].code, codes::UNKNOWN_MODEL);
 }
 
 #[test]
@@ -394,8 +394,8 @@ proptest! {
         let end = FLOW.floor_char_boundary((start + cut).min(FLOW.len())).max(start);
         let text = format!("{}{put}{}", &FLOW[..start], &FLOW[end..]);
         if let Err(errors) = compile_with(&text, &catalog()) {
-            prop_assert!(!errors.0.is_empty());
-            for error in &errors.0 {
+            prop_assert!(!errors.found.is_empty());
+            for error in &errors.found {
                 prop_assert!(error.labels.iter().all(|label| error.source.text.get(label.span.range()).is_some()), "{error}");
             }
         }
@@ -405,7 +405,7 @@ proptest! {
 #[test]
 fn long_cycles_are_told_within_bounds() {
     let text: String = (0..5_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{run: ls, needs: [s{}]}}\n", (step + 1) % 5_000));
-    let found = compile_with(&text, &catalog()).expect_err("they wait for each other").0;
+    let found = compile_with(&text, &catalog()).expect_err("they wait for each other").found;
     assert_eq!((found.len(), found[0].code, found[0].labels.len()), (1, codes::CYCLE, 20));
 }
 
@@ -417,14 +417,14 @@ fn every_example_of_the_pages_gives_its_code_and_put_right_gives_none() {
             if *code == codes::STUB {
                 // The one code of a file that is no workflow.
                 let source = Source { name: "flow.yaml".to_owned(), text: text.to_owned() };
-                return crate::workflow::Stub::load(&Arc::new(source)).map_or_else(|errors| errors.0, |_| Vec::new());
+                return crate::workflow::Stub::load(&Arc::new(source)).map_or_else(|errors| errors.found, |_| Vec::new());
             }
             let itself = WorkflowFile { source: Arc::new(Source { name: "flow.yaml".to_owned(), text: text.to_owned() }), trusted: true };
             let mut catalog = catalog();
             catalog.workflows.insert("release".to_owned(), itself);
             match compile_with(text, &catalog) {
                 Ok((_, warnings)) => warnings,
-                Err(errors) => errors.0,
+                Err(errors) => errors.found,
             }
         };
         // What a called workflow has wrong stands in its own file.

@@ -1,6 +1,7 @@
 //! Source files with spans, and the diagnostics that point into them.
 pub mod codes;
 mod edit;
+mod found;
 mod locate;
 pub mod pages;
 mod render;
@@ -8,6 +9,7 @@ mod sarif;
 mod yaml;
 
 pub use edit::{Edit, apply};
+pub use found::{Found, MOST};
 pub use render::{render, to_json};
 pub use sarif::to_sarif;
 use std::{fmt, ops::Range, sync::Arc};
@@ -197,11 +199,24 @@ impl fmt::Display for Diagnostic {
 
 /// Every error of a file, found in one pass; never empty.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Diagnostics(pub Vec<Diagnostic>);
+pub struct Diagnostics {
+    /// The first of them.
+    pub found: Vec<Diagnostic>,
+    /// How many more there are.
+    pub more: usize,
+    /// Whether there may be still more, since not everything was looked at.
+    pub is_left: bool,
+}
+
+impl From<Vec<Diagnostic>> for Diagnostics {
+    fn from(found: Vec<Diagnostic>) -> Diagnostics {
+        Diagnostics { found, more: 0, is_left: false }
+    }
+}
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, diagnostic) in self.0.iter().enumerate() {
+        for (at, diagnostic) in self.found.iter().enumerate() {
             if at > 0 {
                 writeln!(f)?;
             }

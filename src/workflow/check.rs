@@ -4,11 +4,8 @@ use super::{
     keys::{MAX_NAME, Name, Object, Shape},
     yaml::{Entry, Node, Yaml},
 };
-use crate::source::{Diagnostic, Diagnostics, Source, Span, codes, nearest};
+use crate::source::{Diagnostic, Diagnostics, Found, Source, Span, codes, nearest};
 use std::{collections::BTreeMap, fmt, sync::Arc};
-
-/// The most errors that are reported of one file.
-pub(super) const MAX_FOUND: usize = 200;
 
 /// What a value is called in messages, and where that name stands.
 #[derive(Clone, Copy)]
@@ -26,24 +23,22 @@ impl fmt::Display for Place<'_> {
 }
 
 /// Checks a whole file.
-pub(super) fn check(source: &Arc<Source>, root: &Node, object: &'static Object) -> Vec<Diagnostic> {
-    let mut checker = Checker { source, found: Vec::new() };
+pub(super) fn check(source: &Arc<Source>, root: &Node, object: &'static Object) -> Found {
+    let mut checker = Checker { source, found: Found::default() };
     checker.duplicates(root);
     match &root.value {
         Yaml::Map(entries) => checker.object(entries, object, Place { name: object.what, entry: false, span: root.span }),
         other => {
             let message = format!("{} is a map, but the file holds {}", object.what, other.kind());
-            checker.found.push(Diagnostic::error(codes::WRONG_TYPE, source, root.span, message).help("begin with `version: 1` and `name:`"));
+            checker.found.report(Diagnostic::error(codes::WRONG_TYPE, source, root.span, message).help("begin with `version: 1` and `name:`"));
         }
     }
     checker.found
 }
 
-/// Puts findings into the order of their file.
-pub(super) fn in_order(mut found: Vec<Diagnostic>) -> Diagnostics {
-    found.sort_by_key(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code));
-    found.truncate(MAX_FOUND);
-    Diagnostics(found)
+/// Returns the warnings, or all errors where there is one, in the order of their file.
+pub(super) fn in_order(found: Found) -> Result<Vec<Diagnostic>, Diagnostics> {
+    found.into_warnings(|diagnostic| (diagnostic.labels.first().map(|label| label.span), diagnostic.code))
 }
 
 /// Joins words for a message: `` `a`, `b` ``.
@@ -63,14 +58,12 @@ pub(super) fn later(source: &Arc<Source>, span: Span, what: &str) -> Diagnostic 
 
 struct Checker<'a> {
     source: &'a Arc<Source>,
-    found: Vec<Diagnostic>,
+    found: Found,
 }
 
 impl Checker<'_> {
     fn report(&mut self, diagnostic: Diagnostic) {
-        if self.found.len() < MAX_FOUND && !self.found.contains(&diagnostic) {
-            self.found.push(diagnostic);
-        }
+        self.found.report(diagnostic);
     }
 
     fn error(&mut self, code: &'static str, span: Span, message: String) {

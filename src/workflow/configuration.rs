@@ -10,7 +10,7 @@ use super::{
     types::{Defaults, Entries, ModelAlias},
     yaml::{self, Yaml},
 };
-use crate::source::{Diagnostic, Diagnostics, Severity, Source, Spanned, codes};
+use crate::source::{Diagnostic, Diagnostics, Found, Source, Spanned, codes};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -170,14 +170,13 @@ impl Configuration {
     /// # Errors
     /// All errors of the file, in its order.
     pub fn load(source: &Arc<Source>) -> Result<Configuration, Diagnostics> {
-        let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
+        let root = yaml::parse(source).map_err(|error| Diagnostics::from(vec![*error]))?;
         if !matches!(root.value, Yaml::Map(_) | Yaml::Null) {
             let message = format!("a configuration file is a map, but the file holds {}", root.value.kind());
             let wrong = Diagnostic::error(codes::WRONG_TYPE, source, root.span, message);
-            return Err(Diagnostics(vec![wrong.help("its keys are `providers`, `models`, `prices`, `defaults` and `sandbox`")]));
+            return Err(vec![wrong.help("its keys are `providers`, `models`, `prices`, `defaults` and `sandbox`")].into());
         }
-        let mut found = if matches!(root.value, Yaml::Null) { Vec::new() } else { check::check(source, &root, &FILE) };
-        found.retain(|found| found.severity == Severity::Error);
+        let mut found = if matches!(root.value, Yaml::Null) { Found::default() } else { check::check(source, &root, &FILE) };
         let fields = Fields::new(source, &root, &FILE);
         let read = Configuration {
             source: source.clone(),
@@ -193,37 +192,37 @@ impl Configuration {
         let relative = |path: &&Spanned<String>| !path.value.starts_with('/') && !path.value.starts_with("~/");
         for path in read.sandbox.iter().flat_map(|sandbox| &sandbox.value.read).filter(relative) {
             let wrong = Diagnostic::error(codes::WRONG_TYPE, source, path.span, "a path that commands may read must be absolute");
-            found.push(wrong.help("begin it with `/` or with `~/`"));
+            found.report(wrong.help("begin it with `/` or with `~/`"));
         }
         for (_, provider) in &read.providers {
-            found.extend(provider.base_url.iter().filter_map(|url| address_objection(source, url)));
+            provider.base_url.iter().filter_map(|url| address_objection(source, url)).for_each(|wrong| found.report(wrong));
         }
-        if found.is_empty() { Ok(read) } else { Err(check::in_order(found)) }
+        check::in_order(found).map(|_| read)
     }
 }
 
-fn price(fields: &Spanned<Fields<'_>>, found: &mut Vec<Diagnostic>) -> Price {
+fn price(fields: &Spanned<Fields<'_>>, found: &mut Found) -> Price {
     let rates = rates(fields, found);
     let above = fields.value.object("above", &ABOVE).and_then(|above| {
         let rates = self::rates(&above, found);
         let tokens = above.value.whole("tokens");
         if tokens.is_none() {
-            found.push(Diagnostic::error(codes::MISSING_KEY, above.value.source, above.span, "the price of long prompts needs the key `tokens`"));
+            found.report(Diagnostic::error(codes::MISSING_KEY, above.value.source, above.span, "the price of long prompts needs the key `tokens`"));
         }
         Some((tokens?.value, rates))
     });
     Price { rates, above }
 }
 
-fn rates(fields: &Spanned<Fields<'_>>, found: &mut Vec<Diagnostic>) -> Rates {
+fn rates(fields: &Spanned<Fields<'_>>, found: &mut Found) -> Rates {
     let mut rate = |key: &'static str, is_needed: bool| match fields.value.number(key) {
         Some(rate) if rate.value < 0.0 || !rate.value.is_finite() => {
-            found.push(Diagnostic::error(codes::OUT_OF_RANGE, fields.value.source, rate.span, format!("`{key}` must not be below 0")));
+            found.report(Diagnostic::error(codes::OUT_OF_RANGE, fields.value.source, rate.span, format!("`{key}` must not be below 0")));
             None
         }
         Some(rate) => Some(rate.value),
         None if is_needed => {
-            found.push(Diagnostic::error(codes::MISSING_KEY, fields.value.source, fields.span, format!("a price needs the key `{key}`")));
+            found.report(Diagnostic::error(codes::MISSING_KEY, fields.value.source, fields.span, format!("a price needs the key `{key}`")));
             None
         }
         None => None,
@@ -284,7 +283,7 @@ mod tests {
     fn every_error_is_told_with_its_place() {
         let text = "providers:\n  a: { protocol: carrier_pigeon, base_url: ftp://x, key_env: \"not a name\" }\n  b: { base_url: \"https://user:key@example.com\" }\nmodles: {}\nmodels: { x: {} }\n";
         let errors = load(text).expect_err("it is wrong");
-        let told: Vec<(&str, &str)> = errors.0.iter().map(|error| (error.code, &error.source.text[error.labels[0].span.range()])).collect();
+        let told: Vec<(&str, &str)> = errors.found.iter().map(|error| (error.code, &error.source.text[error.labels[0].span.range()])).collect();
         assert_eq!(
             told,
             [
@@ -296,6 +295,6 @@ mod tests {
                 (codes::MISSING_KEY, "x"),
             ]
         );
-        assert_eq!(load("- a\n").expect_err("it is a list").0[0].code, codes::WRONG_TYPE);
+        assert_eq!(load("- a\n").expect_err("it is a list").found[0].code, codes::WRONG_TYPE);
     }
 }

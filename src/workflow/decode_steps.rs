@@ -7,7 +7,7 @@ use super::{
     verbs::verb,
     yaml::{Node, Yaml},
 };
-use crate::source::{Diagnostic, Spanned};
+use crate::source::{Found, Spanned};
 use serde_json::Value;
 
 /// Work is tried this often where `verify` does not say.
@@ -15,7 +15,7 @@ const VERIFY_ATTEMPTS: u32 = 3;
 const JOIN: [(&str, Join); 2] = [("all", Join::All), ("all_done", Join::AllDone)];
 
 /// Reads a key that holds steps.
-pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Vec<Diagnostic>) -> Vec<Step> {
+pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Found) -> Vec<Step> {
     fields
         .map(key)
         .filter(|(_, node)| matches!(node.value, Yaml::Map(_)))
@@ -23,7 +23,7 @@ pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Vec<Diag
         .collect()
 }
 
-fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<Step> {
+fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<Step> {
     let verb = verb(id, fields, node, found);
     let step = Step {
         id: id.clone(),

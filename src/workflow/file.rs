@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     message::ProviderTool,
-    source::{Diagnostic, Diagnostics, Severity, Source, Spanned},
+    source::{Diagnostics, Found, Source, Spanned},
 };
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
@@ -19,19 +19,15 @@ impl Workflow {
     /// # Errors
     /// All errors of the file, in its order.
     pub fn load(source: &Arc<Source>) -> Result<Workflow, Diagnostics> {
-        let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
+        let root = yaml::parse(source).map_err(|error| Diagnostics::from(vec![*error]))?;
         let mut found = check::check(source, &root, &keys::FILE);
         let mut workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
-        let (errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.severity == Severity::Error);
-        if errors.is_empty() {
-            workflow.warnings = check::in_order(warnings).0;
-            return Ok(workflow);
-        }
-        Err(check::in_order(errors))
+        workflow.warnings = check::in_order(found)?;
+        Ok(workflow)
     }
 }
 
-fn workflow(file: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Workflow {
+fn workflow(file: &Fields<'_>, found: &mut Found) -> Workflow {
     file.only_checked(&["version"]);
     let source = file.source;
     Workflow {

@@ -10,7 +10,7 @@ use super::{
     keys::{Key, Name, Object, Shape, key, must, word},
     yaml::{self, Node, Yaml},
 };
-use crate::source::{Diagnostic, Diagnostics, Source, Spanned, codes};
+use crate::source::{Diagnostic, Diagnostics, Found, Source, Spanned, codes};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
@@ -200,20 +200,20 @@ impl Stub {
     /// # Errors
     /// All errors of the file, in its order.
     pub fn load(source: &Arc<Source>) -> Result<Stub, Diagnostics> {
-        let root = yaml::parse(source).map_err(|error| Diagnostics(vec![*error]))?;
+        let root = yaml::parse(source).map_err(|error| Diagnostics::from(vec![*error]))?;
         if !matches!(root.value, Yaml::Map(_)) {
             let wrong = Diagnostic::error(codes::WRONG_TYPE, source, root.span, format!("a stub file is a map, but the file holds {}", root.value.kind()));
-            return Err(Diagnostics(vec![wrong.help("begin with `steps:` and the id of a step below it")]));
+            return Err(vec![wrong.help("begin with `steps:` and the id of a step below it")].into());
         }
         let mut found = check::check(source, &root, &FILE);
         let file = Fields::new(source, &root, &FILE);
         let defaults = file.object("defaults", &DEFAULTS).map(|fields| cost(&fields, &mut found)).unwrap_or_default();
         let steps = steps(&file, &mut found);
-        if found.is_empty() { Ok(Stub { source: source.clone(), defaults, steps }) } else { Err(check::in_order(found)) }
+        check::in_order(found).map(|_| Stub { source: source.clone(), defaults, steps })
     }
 }
 
-fn steps(fields: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Vec<StubbedStep> {
+fn steps(fields: &Fields<'_>, found: &mut Found) -> Vec<StubbedStep> {
     let mut stubbed: Vec<StubbedStep> = fields.map("steps").map(|(id, node)| step(fields.source, id, node, found)).collect();
     for ending in ENDINGS {
         let steps: Vec<StubbedStep> = fields.map(ending).map(|(id, node)| step(fields.source, id, node, found)).collect();
@@ -224,7 +224,7 @@ fn steps(fields: &Fields<'_>, found: &mut Vec<Diagnostic>) -> Vec<StubbedStep> {
     stubbed
 }
 
-fn step(source: &Arc<Source>, id: &Spanned<String>, node: &Node, found: &mut Vec<Diagnostic>) -> StubbedStep {
+fn step(source: &Arc<Source>, id: &Spanned<String>, node: &Node, found: &mut Found) -> StubbedStep {
     let fields = Fields::new(source, node, &STEP);
     let items = fields.list("items").filter_map(|node| {
         let item = Fields::new(source, node, &ITEM);
@@ -235,12 +235,12 @@ fn step(source: &Arc<Source>, id: &Spanned<String>, node: &Node, found: &mut Vec
     StubbedStep { id: id.clone(), gives: stubbed(&fields, found), items, steps: steps(&fields, found) }
 }
 
-fn stubbed(fields: &Fields<'_>, found: &mut Vec<Diagnostic>) -> StubbedNode {
+fn stubbed(fields: &Fields<'_>, found: &mut Found) -> StubbedNode {
     let always = time(fields, found);
     StubbedNode { always, times: fields.list("times").map(|node| time(&Fields::new(fields.source, node, &TIME), found)).collect() }
 }
 
-fn time(fields: &Fields<'_>, found: &mut Vec<Diagnostic>) -> StubbedTime {
+fn time(fields: &Fields<'_>, found: &mut Found) -> StubbedTime {
     const STATUS: [(&str, StubbedStatus); 4] = [
         ("succeeded", StubbedStatus::Succeeded),
         ("failed", StubbedStatus::Failed),
@@ -267,7 +267,7 @@ fn at(fields: &Fields<'_>, key: &'static str) -> Option<Spanned<&'static str>> {
 }
 
 /// Tells of two keys of one place that say what cannot both be.
-fn contradiction(fields: &Fields<'_>, time: &StubbedTime, found: &mut Vec<Diagnostic>) {
+fn contradiction(fields: &Fields<'_>, time: &StubbedTime, found: &mut Found) {
     let well = time.ends_well();
     let pairs = [
         ("status", "exit_code", time.exit_code.is_some_and(|code| Some(code == 0) != well)),
@@ -279,14 +279,14 @@ fn contradiction(fields: &Fields<'_>, time: &StubbedTime, found: &mut Vec<Diagno
         let (Some(one), Some(other)) = (at(fields, one), at(fields, other)) else { continue };
         let message = format!("`{}` and `{}` cannot both be", one.value, other.value);
         let wrong = Diagnostic::error(codes::STUB, fields.source, other.span, message);
-        found.push(wrong.also(one.span, "says otherwise").help("take one of them out"));
+        found.report(wrong.also(one.span, "says otherwise").help("take one of them out"));
     }
 }
 
-fn cost(fields: &Fields<'_>, found: &mut Vec<Diagnostic>) -> StubbedTime {
+fn cost(fields: &Fields<'_>, found: &mut Found) -> StubbedTime {
     let usd = fields.number("usd");
     if let Some(below) = usd.as_ref().filter(|usd| usd.value < 0.0) {
-        found.push(Diagnostic::error(codes::OUT_OF_RANGE, fields.source, below.span, "`usd` must not be below 0"));
+        found.report(Diagnostic::error(codes::OUT_OF_RANGE, fields.source, below.span, "`usd` must not be below 0"));
     }
     StubbedTime {
         usd: usd.map(|usd| usd.value),
@@ -340,7 +340,7 @@ mod tests {
     fn what_cannot_both_be_is_told() {
         let wrong = |text: &str| {
             let errors = load(&format!("steps: {{ a: {{ {text} }} }}\n")).expect_err(text);
-            errors.0.iter().map(|error| (error.code, error.source.text[error.labels[0].span.range()].to_owned())).collect::<Vec<_>>()
+            errors.found.iter().map(|error| (error.code, error.source.text[error.labels[0].span.range()].to_owned())).collect::<Vec<_>>()
         };
         let at = |key: &str| vec![(codes::STUB, key.to_owned())];
         assert_eq!(wrong("status: succeeded, exit_code: 1"), at("exit_code"));
@@ -355,7 +355,7 @@ mod tests {
     fn every_error_is_told_with_its_place() {
         let text = "defaults: { usd: -1 }\nsteps:\n  a: { stauts: failed, duration: soon, items: [{ status: maybe }] }\n";
         let errors = load(text).expect_err("it is wrong");
-        let told: Vec<(&str, &str)> = errors.0.iter().map(|error| (error.code, &error.source.text[error.labels[0].span.range()])).collect();
+        let told: Vec<(&str, &str)> = errors.found.iter().map(|error| (error.code, &error.source.text[error.labels[0].span.range()])).collect();
         assert_eq!(
             told,
             [
@@ -366,6 +366,6 @@ mod tests {
                 (codes::UNKNOWN_WORD, "maybe"),
             ]
         );
-        assert!(load("- a\n").expect_err("it is a list").0[0].help.as_ref().is_some_and(|help| help.contains("steps:")));
+        assert!(load("- a\n").expect_err("it is a list").found[0].help.as_ref().is_some_and(|help| help.contains("steps:")));
     }
 }

@@ -12,7 +12,12 @@ fn load(text: &str) -> Result<Workflow, Diagnostics> {
 }
 
 fn errors(text: &str) -> Vec<String> {
-    load(text).expect_err("the file has errors").0.iter().map(|error| format!("{} {}", error.code, &error.source.text[error.labels[0].span.range()])).collect()
+    load(text)
+        .expect_err("the file has errors")
+        .found
+        .iter()
+        .map(|error| format!("{} {}", error.code, &error.source.text[error.labels[0].span.range()]))
+        .collect()
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn all_errors_come_in_one_pass_and_in_order() {
 #[test]
 fn what_this_version_does_not_build_is_said_plainly() {
     let text = "version: 1\nname: a\nmcp_servers: {}\nagents: {x: {system: y, sandbox: {}}}\nsteps:\n  a: {run: x, mcp_servers: {}}\n  d: {agent: x, prompt: y, hooks: {PreToolUse: []}}\n";
-    let errors = load(text).expect_err("it is refused").0;
+    let errors = load(text).expect_err("it is refused").found;
     assert!(errors.iter().all(|error| error.code == codes::LATER && error.message.ends_with("is part of the language but not of this version")), "{errors:?}");
     assert_eq!(errors.len(), 4, "{errors:?}");
 }
@@ -118,7 +123,7 @@ fn numbers_and_flags_are_text_where_text_is_asked_for() {
 
 #[test]
 fn a_quoted_number_is_no_number() {
-    let error = load("version: 1\nname: a\nbudget: {usd: '5'}\nsteps: {a: {run: x}}\n").expect_err("it is text").0.remove(0);
+    let error = load("version: 1\nname: a\nbudget: {usd: '5'}\nsteps: {a: {run: x}}\n").expect_err("it is text").found.remove(0);
     assert_eq!((error.code, error.help.as_deref()), (codes::WRONG_TYPE, Some("quotes make it text: leave them out")));
 }
 
@@ -138,7 +143,7 @@ fn a_prompt_is_a_file_where_one_line_ends_in_md() {
 #[test]
 fn a_file_that_is_no_map_or_empty_is_refused() {
     for text in ["", "- a\n", "hello", "---\n"] {
-        assert_eq!(load(text).expect_err("it is no workflow").0[0].code, codes::WRONG_TYPE, "{text:?}");
+        assert_eq!(load(text).expect_err("it is no workflow").found[0].code, codes::WRONG_TYPE, "{text:?}");
     }
 }
 
@@ -203,7 +208,7 @@ fn the_json_schema_refuses_what_is_broken_in_form() {
     let mut refused = 0;
     for (path, text) in files("tests/diagnostics/broken", ".yaml") {
         let (Ok(tree), Err(errors)) = (tree(&text), load(&text)) else { continue };
-        if errors.0.iter().any(|error| of_form.contains(&error.code)) {
+        if errors.found.iter().any(|error| of_form.contains(&error.code)) {
             assert!(!validator().is_valid(&tree), "{path}: {errors}");
             refused += 1;
         }
@@ -218,13 +223,15 @@ fn a_large_file_is_read_and_its_errors_are_told_within_bounds() {
     let (sound, broken) = (large("needs"), large("nedes"));
     assert!(sound.len() > 1_000_000);
     assert_eq!(load(&sound).unwrap_or_else(|errors| panic!("{errors}")).steps.len(), 10_000);
-    let found = load(&broken).expect_err("every step has an error").0;
-    assert_eq!(found.len(), check::MAX_FOUND);
+    let told = load(&broken).expect_err("every step has an error");
+    assert_eq!((told.more, told.is_left), (10_000 - crate::source::MOST, false));
+    let found = told.found;
+    assert_eq!(found.len(), crate::source::MOST);
     assert!(crate::source::render(&found, false).len() < 200_000);
     // All of it on one line: what is found is told without the line.
     let line = broken.replace("steps:\n", "steps: {").replace("] }\n", "] },") + "}";
-    let found = load(&line).expect_err("every step has an error").0;
-    assert_eq!(found.len(), check::MAX_FOUND);
+    let found = load(&line).expect_err("every step has an error").found;
+    assert_eq!(found.len(), crate::source::MOST);
     assert!(crate::source::render(&found, false).len() < 200_000);
 }
 
@@ -250,7 +257,7 @@ proptest! {
         let end = EVERY_KEY.floor_char_boundary((start + cut).min(EVERY_KEY.len()));
         let text = format!("{}{put}{}", &EVERY_KEY[..start], &EVERY_KEY[end.max(start)..]);
         if let Err(errors) = load(&text) {
-            for error in &errors.0 {
+            for error in &errors.found {
                 prop_assert!(error.labels.iter().all(|label| text.get(label.span.range()).is_some()), "{error}");
             }
         }

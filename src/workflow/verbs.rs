@@ -9,7 +9,7 @@ use super::{
     types::{ConflictThen, Loop, Merge, MergeMode, MergeOrder, RedThen, Step, Verb},
     yaml::{Node, Yaml},
 };
-use crate::source::{Diagnostic, Spanned, codes, nearest};
+use crate::source::{Diagnostic, Found, Spanned, codes, nearest};
 
 /// What goes with one verb.
 pub(super) struct VerbKeys {
@@ -61,7 +61,7 @@ impl VerbKeys {
 const RESOLVER_ATTEMPTS: u32 = 2;
 
 /// Reads a step's verb, and reports keys that do not go with it.
-pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<Verb> {
+pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<Verb> {
     fields.only_checked(&["prompt", "with", "steps"]);
     fields.only_checked(&VERBS.each_ref().map(|verb| verb.key));
     let keys = one_verb(id, fields, node, found)?;
@@ -70,12 +70,12 @@ pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found
         && fields.node(beside).is_none()
     {
         let message = format!("step `{}` {otherwise}", id.value);
-        found.push(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));
+        found.report(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));
         return None;
     }
     for entry in keys.says_nothing().filter_map(|key| fields.entry(key)) {
         let message = format!("`{}` says nothing for a step that is {}", entry.key.value, keys.what);
-        found.push(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
+        found.report(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
     }
     if matches!(keys.key, "merge" | "select") {
         only_checked_tree(fields, keys, found);
@@ -84,7 +84,7 @@ pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found
 }
 
 /// Reports what `workspace` says of more than how a tree is prepared that is only checked.
-fn only_checked_tree(fields: &Fields<'_>, keys: &VerbKeys, found: &mut Vec<Diagnostic>) {
+fn only_checked_tree(fields: &Fields<'_>, keys: &VerbKeys, found: &mut Found) {
     let Some(workspace) = fields.entry("workspace") else { return };
     let wrong = |span, what: &str| {
         let message = format!("{what} says nothing for a step that is {}: its checks have trees of their own", keys.what);
@@ -93,16 +93,16 @@ fn only_checked_tree(fields: &Fields<'_>, keys: &VerbKeys, found: &mut Vec<Diagn
     match &workspace.value.value {
         Yaml::Map(entries) => {
             let others = entries.iter().filter(|entry| keys::WORKSPACE.key(&entry.key).is_some() && !CHECKED.contains(&entry.key.value.as_str()));
-            found.extend(others.map(|entry| wrong(entry.key.span, &format!("`workspace.{}`", entry.key.value))));
+            others.for_each(|entry| found.report(wrong(entry.key.span, &format!("`workspace.{}`", entry.key.value))));
         }
-        Yaml::Text(word) => found.push(wrong(workspace.value.span, &format!("`workspace: {word}`"))),
+        Yaml::Text(word) => found.report(wrong(workspace.value.span, &format!("`workspace: {word}`"))),
         // Told as a wrong type.
         Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::List(_) => {}
     }
 }
 
 /// Finds the one verb that a step has.
-fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Vec<Diagnostic>) -> Option<&'static VerbKeys> {
+fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<&'static VerbKeys> {
     let Yaml::Map(entries) = &node.value else { return None };
     let names = || VERBS.iter().map(|verb| verb.key);
     // The same verb twice is a duplicate key, and told as that: only the first of each counts.
@@ -119,7 +119,7 @@ fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut 
                 } else {
                     format!("give it one of {}", check::quoted(names()))
                 };
-                found.push(Diagnostic::error(codes::VERBS, fields.source, id.span, message).help(help));
+                found.report(Diagnostic::error(codes::VERBS, fields.source, id.span, message).help(help));
             }
             None
         }
@@ -127,7 +127,7 @@ fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut 
         [(first, _), rest @ ..] => {
             let message = format!("step `{}` has {} verbs: a step has exactly one", id.value, verbs.len());
             let several = Diagnostic::error(codes::VERBS, fields.source, first.span, message).label("one verb");
-            found.push(rest.iter().fold(several, |several, (verb, _)| several.also(verb.span, "another")).help("make a step of each"));
+            found.report(rest.iter().fold(several, |several, (verb, _)| several.also(verb.span, "another")).help("make a step of each"));
             None
         }
     }

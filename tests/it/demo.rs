@@ -5,7 +5,11 @@ use spinney::{
     event::{Event, MergeProgress, Record},
     journal::{self, RunDir},
 };
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+};
 
 const WORKFLOW: &str = include_str!("../../workflows/demo.yaml");
 const SCRIPT: &str = include_str!("../../workflows/demo.script.yaml");
@@ -93,6 +97,21 @@ fn conflicts(records: &[Record]) -> Vec<(String, Vec<String>)> {
 
 fn position(records: &[Record], what: &str, is: impl Fn(&Event) -> bool) -> usize {
     records.iter().position(|record| is(&record.event)).unwrap_or_else(|| panic!("no event: {what}"))
+}
+
+#[test]
+fn the_demo_runs_to_its_end_though_its_reader_has_read_enough() {
+    let bench = Bench::new();
+    let dir = bench.path("demo");
+    let mut program = bench.program(&["demo", "--dir", &dir.display().to_string()]);
+    let mut first = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("A small Rust crate"), "{first}");
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    assert_eq!(std::io::read_to_string(program.stderr.take().unwrap()).unwrap(), "");
+    let state = RunDir::state(&dir);
+    let records = journal::read(RunDir::open(&state, &RunDir::list(&state).unwrap()[0]).unwrap().path()).unwrap();
+    assert!(matches!(&records.last().unwrap().event, Event::RunFinished { outcome } if outcome.success().is_some()));
 }
 
 #[test]

@@ -126,8 +126,8 @@ fn case(rng: &mut Rng, corpora: &[Vec<Vec<u8>>; 2]) -> Vec<u8> {
 fn judge(text: String, catalog: &Catalog) -> (Vec<Diagnostic>, bool) {
     let source = Arc::new(Source { name: "flow.yaml".to_owned(), text });
     match Workflow::load(&source) {
-        Ok(workflow) => (Plan::compile(&workflow, catalog).map_or_else(|errors| errors.0, |(_, warnings)| warnings), true),
-        Err(errors) => (errors.0, false),
+        Ok(workflow) => (Plan::compile(&workflow, catalog).map_or_else(|errors| errors.found, |(_, warnings)| warnings), true),
+        Err(errors) => (errors.found, false),
     }
 }
 
