@@ -5,6 +5,7 @@
 //! loop runs a fresh and a resumed run.
 mod accounts;
 mod ask_person;
+mod caches;
 mod carry;
 mod clean;
 mod close;

@@ -3,7 +3,7 @@
 //! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
 //! so that `cli` only turns words into these calls.
 use super::{
-    Asker, Configuration, Services, Untrusted,
+    Asker, Configuration, Services, Untrusted, caches,
     definition::{self, Resolved},
     doctor::Verdict,
     health::{self, Mend},
@@ -552,13 +552,14 @@ impl Project {
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
         let model = model(models, options.recording, place, &secrets)?;
         let confine = !options.unconfined && sandbox.bubblewrap().is_some();
+        let caches = dir.path().join("caches");
         let nowhere = dir.path().join("nowhere");
         fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
         Ok(Services {
             // Where there are no walls to be had, a script or a recording lifts the asking: whoever runs it has chosen what it says.
             free_shell: options.unconfined || confine || models.script.is_some(),
             lifted: !options.unconfined && !confine && models.script.is_some(),
-            walls: confine.then(|| self.walls()),
+            walls: confine.then(|| self.walls(&caches)).transpose()?,
             model,
             toolbox: self.toolbox.clone(),
             hooks: self.hooks.clone(),
@@ -581,17 +582,19 @@ impl Project {
             project: self.checkout().to_owned(),
             home: self.settings.home.clone(),
             nowhere,
+            caches,
             views: Arc::default(),
         })
     }
 
-    /// What commands may see besides their worktree: the repository's objects and the toolchains, to read. Not its git
-    /// folder: the configuration in there may hold the keys of remotes.
-    fn walls(&self) -> Walls {
+    /// What commands may see besides their worktree: the repository's objects and the toolchains, to read, and the run's caches.
+    /// Not its git folder: the configuration in there may hold the keys of remotes.
+    fn walls(&self, folder: &Path) -> Result<Walls, SetupError> {
+        let set = caches::make(folder, &self.settings.environment).map_err(|source| SetupError::File { path: folder.display().to_string(), source })?;
         let mut readable = object_folders(&self.repo.common_dir().join("objects"));
         readable.extend(toolchains(&self.settings.environment));
         readable.extend(self.configuration.readable(self.settings.home.as_deref()));
-        Walls { writable: Vec::new(), readable, network: false }
+        Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
     }
 }
 

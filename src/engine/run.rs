@@ -4,7 +4,7 @@ mod halt;
 use super::{
     Services,
     accounts::Accounts,
-    close,
+    caches, close,
     crew::{Crew, Hands, Waits, Working},
     decide::{Command, Live, decide},
     digest, fan, frames,
@@ -70,7 +70,7 @@ pub async fn run<S: Store>(
     cancel: CancellationToken,
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
-    drive(journal, Arc::new(Hands(services)), cancel, observe).await
+    caches::until_over(services.caches.clone(), drive(journal, Arc::new(Hands(services)), cancel, observe)).await
 }
 
 /// Runs a plan with whoever does the work.

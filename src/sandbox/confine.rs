@@ -33,6 +33,8 @@ pub struct Walls {
     pub readable: Vec<PathBuf>,
     /// Whether the machine's network is there.
     pub network: bool,
+    /// Variables that have another value inside.
+    pub set: BTreeMap<String, String>,
 }
 
 /// Folders of programs and libraries; some are links into `/usr` on most systems.
@@ -144,6 +146,9 @@ impl Bubblewrap {
         for (path, option) in mounts(walls) {
             args.bind(option, path);
         }
+        for (name, value) in &walls.set {
+            args.flags(&["--setenv", name, value]);
+        }
         args.flags(&["--setenv", "TMPDIR", "/tmp", "--chdir"]);
         args.0.push(cwd.into());
         args.flags(&["--"]);
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn outer_mounts_come_first_and_read_only_wins() {
         let path = |text: &str| PathBuf::from(text);
-        let walls = Walls { writable: vec![path("/w/a/b"), path("/w"), path("/x")], readable: vec![path("/w/a"), path("/x")], network: false };
+        let walls = Walls { writable: vec![path("/w/a/b"), path("/w"), path("/x")], readable: vec![path("/w/a"), path("/x")], ..Walls::default() };
         let expected = [("/w", "--bind"), ("/w/a", "--ro-bind-try"), ("/w/a/b", "--bind"), ("/x", "--bind"), ("/x", "--ro-bind-try")];
         assert_eq!(mounts(&walls), expected.map(|(path, option)| (Path::new(path), option)));
     }

@@ -282,7 +282,7 @@ fn walls_hold() {
     }
     fs::write(path("secret/key"), "key").unwrap();
     fs::write(path("tools/tool"), "tool").unwrap();
-    let walls = Walls { writable: vec![path("work")], readable: vec![path("tools"), path("work/held"), path("missing")], network: false };
+    let walls = Walls { writable: vec![path("work")], readable: vec![path("tools"), path("work/held"), path("missing")], ..Walls::default() };
     let script = "
         echo made > made || echo FAIL write; cat ../tools/tool || echo FAIL read
         touch held/x 2>/dev/null && echo ESCAPE held; touch ../tools/x 2>/dev/null && echo ESCAPE tools

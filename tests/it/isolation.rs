@@ -2,10 +2,15 @@
 //! before and after, however the run ends and whatever its agents do in their own copies.
 use crate::{
     driver::Line,
-    fixture::{Bench, git, outcome, results},
+    fixture::{Bench, git, not_tested, outcome, results},
 };
 use serde_json::json;
-use spinney::{engine::Ended, event::Event};
+use spinney::{
+    engine::Ended,
+    event::Event,
+    journal::RunDir,
+    sandbox::{self, Sandbox},
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -239,4 +244,30 @@ fn a_run_says_what_it_starts_from_and_never_takes_what_is_not_committed() {
     let (_, records) = drive.run("touch");
     let text = results(&records, "one")[0].2;
     assert!(text.starts_with("tracked\nstaged\n") && !text.contains("untracked") && !text.contains("app.log"), "{text}");
+}
+
+#[test]
+fn the_caches_of_tools_are_the_runs_own_shared_by_its_commands_and_gone_with_it() {
+    let sandbox = Sandbox::new(sandbox::Options { path: std::env::var_os("PATH"), ..sandbox::Options::default() }).unwrap();
+    if sandbox.bubblewrap().is_none() {
+        return not_tested("caches in the sandbox", "bubblewrap does not work here");
+    }
+    let all = "\"$GOCACHE\" \"$PIP_CACHE_DIR\" \"$UV_CACHE_DIR\" \"$XDG_CACHE_HOME\" \"$npm_config_cache\" \"$CARGO_HOME/registry/src/io\"";
+    let workflow = format!(
+        "version: 1\nname: caches\nsteps:\n  one: {{ run: 'for cache in {all}; do echo kept > \"$cache/one\" || exit 1; done; cat \"$CARGO_HOME/registry/src/io/a-1/lib.rs\"' }}\n  \
+         two: {{ needs: [one], run: 'for cache in {all}; do cat \"$cache/one\" || exit 1; done; ! echo x > \"$CARGO_HOME/registry/src/io/a-1/lib.rs\"; \
+         if command -v npm > /dev/null; then test \"$(npm config get cache)\" = \"$npm_config_cache\"; fi' }}\n"
+    );
+    let bench = Bench::new().workflow("caches", &workflow);
+    let cargo = bench.path("home/.cargo");
+    fs::create_dir_all(cargo.join("registry/src/io/a-1")).unwrap();
+    fs::write(cargo.join("registry/src/io/a-1/lib.rs"), "unpacked\n").unwrap();
+    let bench = bench.env("CARGO_HOME", &cargo.display().to_string()).env("GOCACHE", "/nowhere");
+    let before = files(&bench.path("home"), &|_| false);
+    let (said, records) = bench.run("caches", "conversations: []", &[]);
+    said.code(0);
+    assert_eq!(outcome(&records, "one")["succeeded"]["output"]["output"], "unpacked");
+    assert_eq!(outcome(&records, "two")["succeeded"]["output"]["output"], ["kept"; 6].join("\n"));
+    assert_eq!(files(&bench.path("home"), &|_| false), before, "nothing of the user's has changed");
+    assert!(!RunDir::open(&RunDir::state(&bench.repo()), &bench.newest()).unwrap().path().join("caches").exists());
 }

@@ -125,6 +125,8 @@ pub struct Services {
     pub home: Option<PathBuf>,
     /// An empty folder, for steps without a workspace.
     pub nowhere: PathBuf,
+    /// The caches of commands inside the walls; they go when the run is over.
+    pub caches: PathBuf,
     /// Read-only views by commit.
     pub views: Arc<Mutex<HashMap<CommitId, PathBuf>>>,
 }
