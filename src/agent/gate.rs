@@ -6,7 +6,7 @@
 use super::{Agent, Trouble};
 use crate::{
     clock::millis,
-    event::{Event, Failure, FailureKind, Form},
+    event::{Event, Failure, FailureKind, Form, HookVerdict},
     hooks::{self, Answered, Ask, Decision, HookRunner, RuleContext, RuleVerdict, Verdict},
     message::ToolCall,
     tools::{Effect, ToolOutput},
@@ -245,13 +245,13 @@ impl Agent<'_> {
 
     /// Records what hooks said, and what went wrong with them; those that had nothing to say are not recorded.
     async fn report(&self, decision: &Decision, call: Option<&str>) -> Result<(), Trouble> {
-        for ran in decision.ran.iter().filter(|ran| ran.verdict != "none") {
+        for ran in decision.ran.iter().filter(|ran| ran.verdict != HookVerdict::None) {
             let event = Event::HookRan {
                 node: self.session.node.clone(),
                 hook: ran.hook.clone(),
                 on: ran.on.name().to_owned(),
                 call: call.map(str::to_owned),
-                verdict: ran.verdict.to_owned(),
+                verdict: ran.verdict,
                 reason: ran.reason.clone(),
             };
             self.equipment.recorder.record(event).await?;

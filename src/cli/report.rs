@@ -387,7 +387,7 @@ impl Node {
                 *self = Node { attempts, began, last, spent, words: self.words, ..Node::default() };
             }
             Event::WorkspaceMade { base, isolation, path, .. } => {
-                self.workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
+                self.workspace = Some(Workspace { base: base.clone(), isolation: *isolation, path: path.clone() });
             }
             Event::ModelReplied { reply, .. } => {
                 self.spent += Spent::of(reply);

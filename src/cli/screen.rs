@@ -2,7 +2,7 @@
 use super::report::{block, indent, line, plain};
 use crate::{
     engine::Models,
-    event::{Delivery, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause, Success},
+    event::{Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause, Success},
     git::short_name,
     journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
     plan::{AgentSpec, Work},
@@ -101,7 +101,9 @@ impl Screen {
             Event::FellBack { node, to, failure, .. } => of(node, format!("asks {} instead: {}", plain(to), line(&failure.message, 110)), Tone::Warn),
             Event::Parked { node, failure } => of(node, format!("waits for its model: {}", line(&failure.message, 200)), Tone::Warn),
             Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
-            Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", reasons.join(", ").replace('_', " ")), Tone::Dim),
+            Event::OrchestratorWoken { node, reasons, .. } => {
+                of(node, format!("woken: {}", reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")), Tone::Dim)
+            }
             Event::OrchestratorRested { node, failure: Some(failure), .. } => {
                 of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad)
             }
@@ -110,7 +112,7 @@ impl Screen {
             Event::LimitReached { limit } => Some(("run".to_owned(), format!("the run's limit of {} is reached", limit_word(*limit)), Tone::Bad)),
             Event::StepFinished { node, outcome } => Some(self.finished(node, outcome)),
             Event::BranchMade { name, .. } => Some(("branch".to_owned(), short_name(name).to_owned(), Tone::Good)),
-            Event::HookRan { node, hook, verdict, reason, .. } if verdict == "error" => {
+            Event::HookRan { node, hook, verdict: HookVerdict::Error, reason, .. } => {
                 of(node, format!("hook {hook} failed: {}", line(reason, 110)), Tone::Warn)
             }
             Event::RunStarted(_)

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     engine::{Says, checkpoint_ref, doctor::Check, health},
-    event::{Event, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
+    event::{Event, Isolation, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
     source,
@@ -363,7 +363,7 @@ fn kept(report: &Report, color: bool) -> String {
 fn worktrees(report: &Report, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {
     let mut table = Table::new(&[], 0);
     for (id, node) in report.nodes() {
-        if let Some(workspace) = node.workspace.as_ref().filter(|workspace| workspace.isolation != "view" && is_there(&workspace.path)) {
+        if let Some(workspace) = node.workspace.as_ref().filter(|workspace| workspace.isolation != Isolation::View && is_there(&workspace.path)) {
             table.row(vec![
                 Cell::new(line(&id.to_string(), 40), Tone::Name),
                 Cell::new(format!("from {}", short(&workspace.base.0)), Tone::Dim),

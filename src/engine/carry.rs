@@ -2,9 +2,9 @@
 //! token that answers it from anywhere on this machine.
 use super::{steps::Services, token::Claim};
 use crate::{
-    event::{Event, NodeId, RunStarted, because},
+    event::{Event, HookVerdict, NodeId, RunStarted, because},
     hooks::{HookRunner, Notice, Session},
-    journal::{CARRIED, CARRIES, Question, RunState},
+    journal::{CARRIES, Question, RunState},
     plan::Work,
     trace,
 };
@@ -45,7 +45,7 @@ impl Carry {
         let claim = Claim { node: self.node.clone(), call: self.question.call.clone() };
         let token = match services.tokens.issue(&claim) {
             Ok(token) => token,
-            Err(error) => return vec![self.ran("(token)", "error", &format!("make a token: {}", because(&error)))],
+            Err(error) => return vec![self.ran("(token)", HookVerdict::Error, &format!("make a token: {}", because(&error)))],
         };
         let form = &self.question.form;
         let (run, node) = (self.run.run.0.clone(), self.node.to_string());
@@ -86,21 +86,21 @@ impl Carry {
             max_timeout: TIME_MAX,
         };
         let decision = services.hooks.notify(&self.hooks, &notice, &runner).await;
-        let reached = decision.ran.iter().any(|ran| ran.verdict != "error");
+        let reached = decision.ran.iter().any(|ran| ran.verdict != HookVerdict::Error);
         if !reached {
             services.tokens.spend(&token);
         }
-        let verdict = |verdict: &'static str| if verdict == "error" { verdict } else { CARRIED };
+        let verdict = |verdict| if verdict == HookVerdict::Error { verdict } else { HookVerdict::Told };
         decision.ran.iter().map(|ran| self.ran(&ran.hook, verdict(ran.verdict), &ran.reason)).collect()
     }
 
-    fn ran(&self, hook: &str, verdict: &str, reason: &str) -> Event {
+    fn ran(&self, hook: &str, verdict: HookVerdict, reason: &str) -> Event {
         Event::HookRan {
             node: self.node.clone(),
             hook: hook.to_owned(),
             on: CARRIES.to_owned(),
             call: Some(self.question.call.clone()),
-            verdict: verdict.to_owned(),
+            verdict,
             reason: reason.to_owned(),
         }
     }

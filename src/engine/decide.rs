@@ -4,10 +4,10 @@
 //! it commands.
 use super::frames::{self, Stage};
 use crate::{
-    event::{NodeId, SkipCause},
+    event::{NodeId, SkipCause, Wake},
     journal::{RunState, Todo},
     plan::{Plan, PlannedStep, Work},
-    workflow::{OnExceed, Wake},
+    workflow::OnExceed,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,8 @@
 //! What the orchestrator is told when it is woken: a bounded digest of what changed, envelopes and not transcripts.
 use crate::{
-    event::{Event, NodeId, Outcome},
+    event::{Event, NodeId, Outcome, Wake},
     journal::{NodeState, RunState},
     message::Message,
-    workflow::Wake,
 };
 use std::fmt::Write as _;
 
@@ -15,15 +14,15 @@ const ITEMS: usize = 40;
 /// Makes the event that wakes the orchestrator, from what it has not been told yet.
 pub(super) fn woken(state: &RunState, node: &NodeId, idle: bool) -> Option<Event> {
     let frame = state.frame(&node.within)?;
-    let mut reasons: Vec<String> = frame.watch.reasons().iter().map(|reason| word(reason.wake).to_owned()).collect();
+    let mut reasons: Vec<Wake> = frame.watch.reasons().iter().map(|reason| reason.wake).collect();
     let ended = frame.open_steps == 0;
     if idle {
-        reasons.push(word(Wake::Idle).to_owned());
+        reasons.push(Wake::Idle);
     }
     if ended {
-        reasons.push("end".to_owned());
+        reasons.push(Wake::End);
     }
-    reasons.sort();
+    reasons.sort_by_key(|reason| reason.words());
     reasons.dedup();
     let mut text = String::from("<digest>\n");
     for reason in frame.watch.reasons().iter().filter_map(|reason| reason.node.as_ref()).take(ITEMS) {
@@ -45,15 +44,6 @@ pub(super) fn woken(state: &RunState, node: &NodeId, idle: bool) -> Option<Event
     };
     let _ = write!(text, "</digest>\n\n{question}");
     Some(Event::OrchestratorWoken { node: node.clone(), reasons, message: Message::user(&text) })
-}
-
-fn word(wake: Wake) -> &'static str {
-    match wake {
-        Wake::Start => "start",
-        Wake::ItemDone => "item_done",
-        Wake::ItemFailed => "item_failed",
-        Wake::Idle => "idle",
-    }
 }
 
 fn describe(text: &mut String, state: &RunState, id: &NodeId) {

@@ -7,7 +7,7 @@
 //! made; what holds is closed upwards, so that the records that hold can follow each other as they did.
 use crate::{
     clock::Timestamp,
-    event::{Definitions, Event, FailureKind, Item, NodeId, Outcome, Record, RunStarted, SkipCause, StepId, Wish},
+    event::{Definitions, Event, FailureKind, Item, NodeId, Outcome, Record, RunStarted, SkipCause, StepId, Wake, Wish},
     journal::{FINALLY, ON_FAILURE, account},
     plan::{ORCHESTRATOR, Plan, PlannedStep, Reads, Work},
     workflow::OnItemFailure,
@@ -337,7 +337,7 @@ impl<'a> Judge<'a> {
         let mut rested = None;
         for record in records {
             match &record.event {
-                Event::OrchestratorWoken { node, reasons, .. } if *node == spec.node && !again.is_empty() && reasons.iter().any(|reason| reason == "end") => {
+                Event::OrchestratorWoken { node, reasons, .. } if *node == spec.node && !again.is_empty() && reasons.contains(&Wake::End) => {
                     break;
                 }
                 Event::OrchestratorRested { node, failure: Some(_), .. } if *node == spec.node => return Err(Reason::Failed),

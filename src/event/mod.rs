@@ -7,6 +7,7 @@ mod choice;
 mod id;
 mod origin;
 mod outcome;
+mod words;
 
 use crate::{
     clock::Timestamp,
@@ -20,6 +21,7 @@ pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, beca
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+pub use words::{HookVerdict, Isolation, Wake};
 
 /// A journalled event. `seq` starts at 0 and has no gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,10 +92,13 @@ pub enum Event {
         node: NodeId,
         /// The commit it starts from.
         base: CommitId,
-        /// How it is kept apart: `private` or `linked` of a worktree, `view` of what is only read, `merge` where there are no files.
-        isolation: String,
+        /// How it is kept apart.
+        isolation: Isolation,
         /// Where it stands.
         path: String,
+        /// The command that is to run there, where the step is one; its beginning where it is long.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
     },
     /// An agent's session began, or got its first message in this attempt: everything that is frozen for it.
     AgentBriefed {
@@ -193,8 +198,8 @@ pub enum Event {
         /// The call it was asked about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
-        /// One word: `allow`, `ask`, `park`, `deny`, `block`, `stop`, `told`, `error`.
-        verdict: String,
+        /// What it said.
+        verdict: HookVerdict,
         /// Its reason, or what went wrong.
         reason: String,
     },
@@ -337,8 +342,8 @@ pub enum Event {
     OrchestratorWoken {
         /// Its node.
         node: NodeId,
-        /// Why, in the words of `wake`.
-        reasons: Vec<String>,
+        /// Why, sorted by their words.
+        reasons: Vec<Wake>,
         /// What it was told.
         message: Message,
     },

@@ -60,12 +60,11 @@ pub enum Isolation {
     Private,
 }
 
-impl Isolation {
-    /// Returns the one word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Isolation::Linked => "linked",
-            Isolation::Private => "private",
+impl From<Isolation> for crate::event::Isolation {
+    fn from(isolation: Isolation) -> crate::event::Isolation {
+        match isolation {
+            Isolation::Linked => crate::event::Isolation::Linked,
+            Isolation::Private => crate::event::Isolation::Private,
         }
     }
 }

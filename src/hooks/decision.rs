@@ -4,6 +4,7 @@ use super::{
     on::{Blocking, On},
     reply::{Effect, Reply},
 };
+use crate::event::HookVerdict;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -60,8 +61,8 @@ pub struct HookReport {
     pub hook: String,
     /// The event.
     pub on: On,
-    /// One word: `allow`, `ask`, `park`, `deny`, `block`, `stop`, `error`, `none`.
-    pub verdict: &'static str,
+    /// What it said.
+    pub verdict: HookVerdict,
     /// Its reason, or what went wrong.
     pub reason: String,
     /// How long it took.
@@ -83,8 +84,9 @@ impl Decision {
         let mut decision = Decision::default();
         let mut rewrites = Vec::new();
         for Heard { hook, rolls_back, reply, took_ms } in heard {
-            let (word, reason) = word(on, &reply.effect);
-            let reason = if reason.is_empty() && matches!(word, "deny" | "block") { format!("hook `{hook}` objects") } else { reason.to_owned() };
+            let (said, reason) = said(on, &reply.effect);
+            let reason =
+                if reason.is_empty() && matches!(said, HookVerdict::Deny | HookVerdict::Block) { format!("hook `{hook}` objects") } else { reason.to_owned() };
             decision.rollback |= rolls_back && matches!(reply.effect, Effect::Block(_)) && on != On::PreToolUse;
             decision.verdict = stronger(std::mem::take(&mut decision.verdict), verdict(&reply.effect, &reason));
             decision.context.extend(reply.context);
@@ -101,7 +103,7 @@ impl Decision {
                 }
                 decision.output = Some(output);
             }
-            decision.ran.push(HookReport { hook, on, verdict: word, reason, took_ms });
+            decision.ran.push(HookReport { hook, on, verdict: said, reason, took_ms });
         }
         decision.input = rewritten(input, rewrites, &mut decision.notices);
         decision
@@ -148,17 +150,17 @@ fn verdict(effect: &Effect, reason: &str) -> Verdict {
     }
 }
 
-pub(super) fn word(on: On, effect: &Effect) -> (&'static str, &str) {
+pub(super) fn said(on: On, effect: &Effect) -> (HookVerdict, &str) {
     match effect {
-        Effect::Nothing => ("none", ""),
-        Effect::User(text) => ("none", text),
-        Effect::Failed(why) => ("error", why),
-        Effect::Allow => ("allow", ""),
-        Effect::Ask(question) => ("ask", question),
-        Effect::Park(why) => ("park", why),
-        Effect::Block(reason) if on.blocking() == Blocking::Call => ("deny", reason),
-        Effect::Block(reason) => ("block", reason),
-        Effect::Stop(reason) => ("stop", reason),
+        Effect::Nothing => (HookVerdict::None, ""),
+        Effect::User(text) => (HookVerdict::None, text),
+        Effect::Failed(why) => (HookVerdict::Error, why),
+        Effect::Allow => (HookVerdict::Allow, ""),
+        Effect::Ask(question) => (HookVerdict::Ask, question),
+        Effect::Park(why) => (HookVerdict::Park, why),
+        Effect::Block(reason) if on.blocking() == Blocking::Call => (HookVerdict::Deny, reason),
+        Effect::Block(reason) => (HookVerdict::Block, reason),
+        Effect::Stop(reason) => (HookVerdict::Stop, reason),
     }
 }
 
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(Decision::of(On::PreToolUse, &json!({}), all).verdict, Verdict::Deny { reason: "a\nb".to_owned() });
         let silent = Decision::of(On::PreToolUse, &json!({}), vec![heard("gate", Effect::Block(String::new()))]);
         assert_eq!(silent.verdict, Verdict::Deny { reason: "hook `gate` objects".to_owned() });
-        assert_eq!(silent.ran[0].verdict, "deny");
+        assert_eq!(silent.ran[0].verdict, HookVerdict::Deny);
     }
 
     #[test]

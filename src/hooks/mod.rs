@@ -201,7 +201,7 @@ async fn hear(handler: &Handler, told: Told<'_>, run: &HookRunner<'_>, client: &
     let span = trace::hook(&handler.hook, handler.on.name());
     let started = run.clock.elapsed();
     let reply = run::run(handler, told, run, client).instrument(span.clone()).await;
-    trace::judged(&span, decision::word(handler.on, &reply.effect).0);
+    trace::judged(&span, decision::said(handler.on, &reply.effect).0.word());
     let took = run.clock.elapsed().saturating_sub(started);
     Heard { hook: handler.hook.clone(), rolls_back: handler.rolls_back, reply, took_ms: millis(took) }
 }

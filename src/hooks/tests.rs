@@ -2,6 +2,7 @@
 use super::*;
 use crate::{
     clock::Clock,
+    event::HookVerdict,
     sandbox::{Options, Sandbox},
 };
 use serde_json::json;
@@ -89,7 +90,7 @@ fn a_gate_denies_with_its_reason_and_leaves_other_tools_alone() {
     let stage = Stage::new(&[("gate", true, on("PreToolUse", "Bash", &shell("echo 'not that' >&2; exit 2")))]);
     let decision = stage.before(&[], "Bash", &json!({"command": "rm x"}));
     assert_eq!(denial(&decision), "not that");
-    assert_eq!((decision.ran.len(), decision.ran[0].verdict, decision.ran[0].hook.as_str()), (1, "deny", "gate"));
+    assert_eq!((decision.ran.len(), decision.ran[0].verdict, decision.ran[0].hook.as_str()), (1, HookVerdict::Deny, "gate"));
     assert_eq!(stage.before(&[], "Edit", &json!({"file_path": "a"})), Decision::default());
 }
 
@@ -181,7 +182,7 @@ fn our_gates_fail_closed_and_imported_ones_fail_open() {
         assert!(!denial(&decision).is_empty(), "{handlers}");
         let imported = Stage::new(&[("imported", false, on("PreToolUse", "Bash", &handlers))]);
         let decision = imported.before(&[], "Bash", &json!({"command": "a"}));
-        assert_eq!((&decision.verdict, decision.ran[0].verdict), (&Verdict::Undecided, "error"), "{handlers}");
+        assert_eq!((&decision.verdict, decision.ran[0].verdict), (&Verdict::Undecided, HookVerdict::Error), "{handlers}");
         let mut switched = handlers.clone();
         switched[0]["onFailure"] = json!("block");
         let switched = Stage::new(&[("imported", false, on("PreToolUse", "Bash", &switched))]);
@@ -251,7 +252,7 @@ fn after_a_call_a_block_is_feedback_and_may_roll_back() {
     assert_eq!(denial(&decision), "red");
     assert!(decision.rollback);
     assert_eq!((decision.context, decision.output), (vec!["seen".to_owned()], Some(json!({"a": 1}))));
-    assert_eq!(decision.ran[0].verdict, "block");
+    assert_eq!(decision.ran[0].verdict, HookVerdict::Block);
     let decision = stage.after("Bash", &Answered { tool_response: &Value::Null, error: Some("Exit code 1"), is_interrupt: false, duration_ms: 7 });
     let seen: Value = serde_json::from_str(denial(&decision)).unwrap();
     assert_eq!((&seen["error"], &seen["hook_event_name"], &seen["duration_ms"]), (&json!("Exit code 1"), &json!("PostToolUseFailure"), &json!(7)));
@@ -269,7 +270,7 @@ fn an_agent_is_kept_going_for_a_reason_but_not_for_ever() {
     assert_eq!((&seen["stop_hook_active"], &seen["last_assistant_message"]), (&json!(true), &json!("done")));
     let child = Ending { session: Session { agent_id: Some("a1"), ..stage.session() }, is_sub_agent: true, ..ending };
     let decision = block_on(stage.hooks.stop(&[], &child, &stage.runner()));
-    assert_eq!((decision.verdict, decision.ran[0].verdict), (Verdict::Undecided, "error"), "a hook that fails keeps nobody going");
+    assert_eq!((decision.verdict, decision.ran[0].verdict), (Verdict::Undecided, HookVerdict::Error), "a hook that fails keeps nobody going");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The same `apply` builds it live and on resume, so a request after a crash is byte-equal to what it would have been.
 //! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
 use crate::{
-    event::{Brief, Event, Failure, Form, Recovery, Why},
+    event::{Brief, Event, Failure, Form, HookVerdict, Recovery, Why},
     message::{Block, Message, Reply, Role, SUBMIT, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
@@ -268,9 +268,8 @@ pub enum Ending {
     },
 }
 
-/// The hook event that carries a question to somebody, and the verdict that says that it did.
+/// The hook event that carries a question to somebody.
 pub(crate) const CARRIES: &str = "Notification";
-pub(crate) const CARRIED: &str = "told";
 /// What the name of a question ends with that a call itself is, where the name before it is the call's.
 pub(crate) const PERSON: &str = "#person";
 
@@ -313,7 +312,7 @@ impl Talk {
                 }
             }
             Event::HookRan { call, on, verdict, .. } => {
-                let carried = on == CARRIES && verdict == CARRIED;
+                let carried = on == CARRIES && *verdict == HookVerdict::Told;
                 if let Some(open) = self.questions.iter_mut().find(|open| carried && Some(&open.call) == call.as_ref()) {
                     open.carried = true;
                 }

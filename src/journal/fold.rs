@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause},
+    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause, Wake},
     plan::PlannedStep,
     workflow::OnItemFailure,
 };
@@ -30,9 +30,9 @@ impl RunState {
             }
             Event::ItemsAdded { step, items, by, max_parallel } => self.items_added(step, items, by, *max_parallel),
             Event::StepStarted { node, attempt } => self.step_started(node, *attempt, at),
-            Event::WorkspaceMade { node, base, isolation, path } => {
+            Event::WorkspaceMade { node, base, isolation, path, .. } => {
                 self.note_helper(node);
-                self.node_mut(node).workspace = Some(Workspace { base: base.clone(), isolation: isolation.clone(), path: path.clone() });
+                self.node_mut(node).workspace = Some(Workspace { base: base.clone(), isolation: *isolation, path: path.clone() });
             }
             Event::AgentBriefed { node, .. } => {
                 self.note_helper(node);
@@ -62,7 +62,7 @@ impl RunState {
             }
             Event::OrchestratorWoken { node, reasons, .. } => {
                 if let Some(frame) = self.frame_mut(&node.within) {
-                    frame.watch.woken(frame.open_steps == 0, reasons.iter().any(|reason| reason == "idle"));
+                    frame.watch.woken(frame.open_steps == 0, reasons.contains(&Wake::Idle));
                 }
                 self.node_mut(node).conversation.apply(event);
             }

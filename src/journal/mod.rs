@@ -19,7 +19,7 @@ mod writer;
 pub use blobs::{BlobError, Blobs};
 pub(crate) use blobs::{clear_unfinished, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};
-pub(crate) use conversation::{CARRIED, CARRIES, PERSON};
+pub(crate) use conversation::{CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};
 pub use prefix::{Prefix, Unlike};

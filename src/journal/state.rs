@@ -7,7 +7,7 @@
 use super::{Conversation, Question, Spent, Watch};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Delivery, Event, Frame, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId},
+    event::{CommitId, Delivery, Event, Frame, Isolation, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId},
     plan::{Plan, PlannedStep},
     workflow::Power,
 };
@@ -146,7 +146,7 @@ pub struct Workspace {
     /// The commit it started from.
     pub base: CommitId,
     /// How it is kept apart.
-    pub isolation: String,
+    pub isolation: Isolation,
     /// Where it stands.
     pub path: String,
 }

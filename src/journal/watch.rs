@@ -1,8 +1,7 @@
 //! What the orchestrator has still to be told, as a fold.
 use crate::{
-    event::{Item, NodeId, Outcome, StepId},
+    event::{Item, NodeId, Outcome, StepId, Wake},
     plan::OrchestratorSpec,
-    workflow::Wake,
 };
 use serde_json::Value;
 

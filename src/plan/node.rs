@@ -1,12 +1,12 @@
 //! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
 use super::{Plan, Reads};
 use crate::{
-    event::{NodeId, StepId},
+    event::{NodeId, StepId, Wake},
     message::ProviderTool,
     source::{Span, Spanned},
     workflow::{
         Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, RetryOn, Scope, Tie, Verify,
-        Wake, Workspace,
+        Workspace,
     },
 };
 use serde_json::Value;

@@ -1,10 +1,10 @@
 //! Every broken file with what is said of it, and what a sound one compiles to.
 use super::*;
 use crate::{
-    event::StepId,
+    event::{StepId, Wake},
     message::ToolSpec,
     source::{self, Diagnostic, Diagnostics, Source, Spanned, codes},
-    workflow::{Access, Agent, On, Text, Wake, Workflow, WorkspaceKind},
+    workflow::{Access, Agent, On, Text, Workflow, WorkspaceKind},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

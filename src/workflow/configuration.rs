@@ -238,7 +238,7 @@ fn provider(fields: &Fields<'_>) -> Provider {
         base_url: fields.text("base_url"),
         key_env: fields.text("key_env"),
         headers: fields.templates("headers"),
-        bearer: fields.word("auth", &AUTH).map(|word| word.value),
+        bearer: fields.one_of("auth", &AUTH).map(|word| word.value),
         models: fields.values("models").into_iter().map(|(name, said)| (name, said.value)).collect(),
     }
 }

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 /// Work is tried this often where `verify` does not say.
 const VERIFY_ATTEMPTS: u32 = 3;
-const JOIN: [(&str, Join); 2] = [("all", Join::All), ("all_done", Join::AllDone)];
 
 /// Reads a key that holds steps.
 pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Found) -> Vec<Step> {
@@ -54,11 +53,10 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Foun
 }
 
 fn needs(fields: &Fields<'_>) -> Vec<Need> {
-    const ON: [(&str, On); 3] = [("success", On::Success), ("failure", On::Failure), ("done", On::Done)];
     let one = |node: &Node| match &node.value {
         Yaml::Map(_) => {
             let need = Fields::new(fields.source, node, &keys::NEED);
-            let (step, on) = (need.text("step"), need.word("on", &ON));
+            let (step, on) = (need.text("step"), need.word::<On>("on"));
             Some(Need { step: step?, on: on.map(|on| on.value).unwrap_or_default() })
         }
         _ => Some(Need { step: text(fields.source, node)?, on: On::Success }),
@@ -78,7 +76,7 @@ fn for_each(fields: &Fields<'_>) -> Option<ForEach> {
         needs: fields.text("needs"),
         max_parallel: count_or_text(fields, "max_parallel"),
         fail_fast: fields.flag("fail_fast"),
-        join: fields.word("join", &JOIN).map(|word| word.value).unwrap_or_default(),
+        join: fields.word::<Join>("join").map(|word| word.value).unwrap_or_default(),
         on_item_failure: on_item_failure(fields),
         items: items?,
     };
@@ -104,7 +102,7 @@ fn matrix(fields: &Fields<'_>) -> Matrix {
         },
         max_parallel: count_or_text(fields, "max_parallel"),
         fail_fast: fields.flag("fail_fast"),
-        join: fields.word("join", &JOIN).map(|word| word.value).unwrap_or_default(),
+        join: fields.word::<Join>("join").map(|word| word.value).unwrap_or_default(),
     }
 }
 
@@ -121,16 +119,15 @@ fn count_or_text(fields: &Fields<'_>, key: &'static str) -> Option<Spanned<Value
 
 /// Reads the key `workspace`.
 pub(super) fn workspace(fields: &Fields<'_>) -> Option<Spanned<Workspace>> {
-    const KIND: [(&str, WorkspaceKind); 3] = [("worktree", WorkspaceKind::Worktree), ("shared", WorkspaceKind::Shared), ("none", WorkspaceKind::None)];
     let span = fields.key_span("workspace");
-    if let Some(kind) = fields.word("workspace", &KIND) {
+    if let Some(kind) = fields.word::<WorkspaceKind>("workspace") {
         return Some(Spanned::new(Workspace { kind: kind.value, ..Workspace::default() }, kind.span));
     }
     let map = fields.object("workspace", &keys::WORKSPACE)?;
     // Every kind of isolation is met by what this version makes.
     map.only_checked(&["isolation"]);
     let workspace = Workspace {
-        kind: map.word("kind", &KIND).map_or(WorkspaceKind::Worktree, |kind| kind.value),
+        kind: map.word::<WorkspaceKind>("kind").map_or(WorkspaceKind::Worktree, |kind| kind.value),
         base: map.text("base").map(base).unwrap_or_default(),
         setup: map.texts("setup"),
         copy: map.texts("copy"),
@@ -166,6 +163,5 @@ fn verify(fields: &Fields<'_>) -> Option<Verify> {
 }
 
 fn output(fields: &Fields<'_>) -> Output {
-    const PARSE: [(&str, Parse); 2] = [("lines", Parse::Lines), ("json", Parse::Json)];
-    Output { schema: fields.text("schema"), parse: fields.word("parse", &PARSE).map(|word| word.value), file: fields.text("file") }
+    Output { schema: fields.text("schema"), parse: fields.word::<Parse>("parse").map(|word| word.value), file: fields.text("file") }
 }

@@ -5,6 +5,7 @@
 use super::{
     duration::parse_duration,
     keys::Object,
+    words::Word,
     yaml::{Entry, Node, Yaml},
 };
 use crate::source::{Source, Span, Spanned};
@@ -128,13 +129,22 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a word of a closed set.
-    pub(super) fn word<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Option<Spanned<T>> {
-        let node = self.node(key)?;
-        word(node, words)
+    pub(super) fn word<T: Word>(&self, key: &'static str) -> Option<Spanned<T>> {
+        self.one_of(key, T::TABLE)
     }
 
     /// Reads a list of words of a closed set.
-    pub(super) fn words<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Option<Vec<Spanned<T>>> {
+    pub(super) fn words<T: Word>(&self, key: &'static str) -> Option<Vec<Spanned<T>>> {
+        self.some_of(key, T::TABLE)
+    }
+
+    /// Reads one of these words.
+    pub(super) fn one_of<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Option<Spanned<T>> {
+        word(self.node(key)?, words)
+    }
+
+    /// Reads a list of these words.
+    pub(super) fn some_of<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Option<Vec<Spanned<T>>> {
         let Yaml::List(nodes) = &self.node(key)?.value else { return None };
         Some(nodes.iter().filter_map(|node| word(node, words)).collect())
     }

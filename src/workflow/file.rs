@@ -3,10 +3,12 @@ use super::{
     check, decode_steps,
     fields::Fields,
     keys,
-    types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Wake, Workflow},
+    types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Workflow},
+    words::Word as _,
     yaml,
 };
 use crate::{
+    event::Wake,
     message::ProviderTool,
     source::{Diagnostics, Found, Source, Spanned},
 };
@@ -55,14 +57,6 @@ fn workflow(file: &Fields<'_>, found: &mut Found) -> Workflow {
 }
 
 fn input(fields: &Fields<'_>) -> Input {
-    const KINDS: [(&str, InputKind); 6] = [
-        ("string", InputKind::String),
-        ("integer", InputKind::Integer),
-        ("number", InputKind::Number),
-        ("boolean", InputKind::Boolean),
-        ("array", InputKind::Array),
-        ("object", InputKind::Object),
-    ];
     let words = ["type", "enum", "pattern", "minimum", "maximum", "items"];
     let schema: Map<String, Value> = words.iter().filter_map(|word| Some(((*word).to_owned(), fields.node(word)?.value.to_json()))).collect();
     Input {
@@ -70,20 +64,19 @@ fn input(fields: &Fields<'_>) -> Input {
         default: fields.node("default").map(|node| Spanned::new(node.value.to_json(), node.span)),
         description: fields.string("description"),
         schema: Value::Object(schema),
-        kind: fields.word("type", &KINDS).unwrap_or(Spanned::new(InputKind::String, fields.key_span("type"))),
+        kind: fields.word::<InputKind>("type").unwrap_or(Spanned::new(InputKind::String, fields.key_span("type"))),
     }
 }
 
 /// Reads the key `budget`.
 pub(super) fn budget(fields: &Fields<'_>) -> Option<Spanned<Budget>> {
-    const WORDS: [(&str, OnExceed); 3] = [("stop", OnExceed::Stop), ("finish", OnExceed::Finish), ("ask", OnExceed::Ask)];
     let budget = fields.object("budget", &keys::BUDGET)?;
     let limits = Budget {
         usd: budget.number("usd"),
         tokens: budget.whole("tokens"),
         time: budget.duration("time"),
         turns: budget.whole("turns"),
-        on_exceed: budget.word("on_exceed", &WORDS).map(|word| word.value).unwrap_or_default(),
+        on_exceed: budget.word::<OnExceed>("on_exceed").map(|word| word.value).unwrap_or_default(),
     };
     Some(Spanned::new(limits, budget.span))
 }
@@ -111,30 +104,28 @@ pub(super) fn defaults(fields: &Fields<'_>) -> Defaults {
 
 /// Reads the key `retry`: twice for transient errors, after 2 s and 4 s, where it says nothing else.
 pub(super) fn retry(fields: &Fields<'_>) -> Option<Retry> {
-    const ON: [(&str, RetryOn); 3] = [("transient", RetryOn::Transient), ("timeout", RetryOn::Timeout), ("any", RetryOn::Any)];
     const BACKOFF: [(&str, bool); 2] = [("constant", false), ("exponential", true)];
     let retry = fields.object("retry", &keys::RETRY)?;
     let duration = |key, otherwise| retry.duration(key).map_or(Duration::from_secs(otherwise), |duration| duration.value);
     Some(Retry {
         max: retry.whole("max").map_or(2, |max| max.value),
-        on: retry.words("on", &ON).map_or_else(|| vec![RetryOn::Transient], |words| words.into_iter().map(|word| word.value).collect()),
+        on: retry.words::<RetryOn>("on").map_or_else(|| vec![RetryOn::Transient], |words| words.into_iter().map(|word| word.value).collect()),
         delay: duration("delay", 2),
-        exponential: retry.word("backoff", &BACKOFF).is_none_or(|word| word.value),
+        exponential: retry.one_of("backoff", &BACKOFF).is_none_or(|word| word.value),
         max_delay: duration("max_delay", 60),
     })
 }
 
 fn agent(fields: &Fields<'_>) -> Agent {
-    const ACCESS: [(&str, Access); 2] = [("read", Access::Read), ("write", Access::Write)];
     Agent {
         base: fields.text("use"),
         system: fields.text("system").map(text_or_file),
         description: fields.string("description"),
         model: fields.text("model"),
         effort: fields.string("effort"),
-        access: fields.word("access", &ACCESS).map(|word| word.value),
+        access: fields.word::<Access>("access").map(|word| word.value),
         tools: fields.node("tools").map(|_| fields.texts("tools")),
-        provider_tools: fields.words("provider_tools", &ProviderTool::NAMED).unwrap_or_default(),
+        provider_tools: fields.some_of("provider_tools", &ProviderTool::NAMED).unwrap_or_default(),
         skills: fields.texts("skills"),
         hooks: fields.texts("hooks"),
         permissions: permissions(fields),
@@ -167,14 +158,12 @@ fn permissions(fields: &Fields<'_>) -> Permissions {
 }
 
 fn orchestrator(fields: &Fields<'_>) -> Orchestrator {
-    const POWERS: [(&str, Power); 4] = [("add_items", Power::AddItems), ("retry", Power::Retry), ("stop", Power::Stop), ("ask", Power::Ask)];
-    const WAKE: [(&str, Wake); 4] = [("start", Wake::Start), ("item_done", Wake::ItemDone), ("item_failed", Wake::ItemFailed), ("idle", Wake::Idle)];
-    let all_powers = || POWERS.iter().map(|(_, power)| Spanned::new(*power, fields.key_span("agent"))).collect();
-    let all_wakes = || WAKE.iter().map(|(_, wake)| Spanned::new(*wake, fields.key_span("agent"))).collect();
+    let all_powers = || Power::TABLE.iter().map(|(_, power)| Spanned::new(*power, fields.key_span("agent"))).collect();
+    let all_wakes = || Wake::TABLE.iter().map(|(_, wake)| Spanned::new(*wake, fields.key_span("agent"))).collect();
     Orchestrator {
         agent: fields.text("agent").unwrap_or_default(),
-        may: fields.words("may", &POWERS).unwrap_or_else(all_powers),
+        may: fields.words::<Power>("may").unwrap_or_else(all_powers),
         max_added: fields.whole("max_added").map_or(10, |max| max.value),
-        wake: fields.words("wake", &WAKE).unwrap_or_else(all_wakes),
+        wake: fields.words::<Wake>("wake").unwrap_or_else(all_wakes),
     }
 }

@@ -2,6 +2,12 @@
 //!
 //! One table serves the check of a file, its decoding and the JSON Schema that editors use, so that the three cannot
 //! disagree.
+use super::{
+    choices::{OnTimeout, Show, Tie},
+    types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
+    words::Word as _,
+};
+use crate::event::Wake;
 use std::fmt;
 
 /// A map with a closed set of keys.
@@ -192,10 +198,10 @@ const TIMEOUT: Shape = Shape::Duration { zero: false };
 const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text, min: 0 };
 /// A place of its own, as steps hold steps.
 static A_STEP: Shape = Shape::Object(&STEP);
-const WORKSPACES: Shape = Shape::Either(&[Shape::Object(&WORKSPACE), word(&["worktree", "shared", "none"])]);
+const WORKSPACES: Shape = Shape::Either(&[Shape::Object(&WORKSPACE), word(WorkspaceKind::WORDS)]);
 const COUNT_OR_TEXT: Shape = Shape::Either(&[COUNT, Shape::Text]);
-const JOIN: Shape = word(&["all", "all_done"]);
-const ORDER: Shape = word(&["needs", "fewest_conflicts"]);
+const JOIN: Shape = word(Join::WORDS);
+const ORDER: Shape = word(MergeOrder::WORDS);
 /// The values of one axis, or an expression that gives them.
 const AXIS: Shape = Shape::Either(&[Shape::List { of: &Shape::Any, min: 1 }, Shape::Expression]);
 /// Hooks by name; written out in place they are not read yet.
@@ -237,7 +243,7 @@ pub(super) static INPUT: Object = Object {
     name: "input",
     what: "an input",
     keys: &[
-        must("type", word(&["string", "integer", "number", "boolean", "array", "object"]), "Its type."),
+        must("type", word(InputKind::WORDS), "Its type."),
         key("required", Shape::Flag, "Whether it must be given."),
         key("default", Shape::Any, "What it is when it is not given."),
         key("description", Shape::Text, "What it is, for people."),
@@ -258,7 +264,7 @@ pub(super) static BUDGET: Object = Object {
         key("tokens", Shape::Whole { min: 1, max: 1 << 50 }, "Tokens, in and out."),
         key("time", TIMEOUT, "Wall time."),
         key("turns", COUNT, "Model calls."),
-        key("on_exceed", word(&["stop", "finish", "ask"]), "What happens at the limit."),
+        key("on_exceed", word(OnExceed::WORDS), "What happens at the limit."),
     ],
     others: None,
 };
@@ -293,7 +299,7 @@ pub(super) static RETRY: Object = Object {
     what: "a retry",
     keys: &[
         key("max", Shape::Whole { min: 0, max: 100 }, "Tries after the first."),
-        key("on", Shape::List { of: &word(&["transient", "timeout", "any"]), min: 1 }, "For which failures."),
+        key("on", Shape::List { of: &word(RetryOn::WORDS), min: 1 }, "For which failures."),
         key("backoff", word(&["constant", "exponential"]), "Whether the delay doubles each time."),
         key("delay", Shape::Duration { zero: true }, "Before the first retry."),
         key("max_delay", Shape::Duration { zero: true }, "The longest delay."),
@@ -310,7 +316,7 @@ pub(super) static AGENT: Object = Object {
         key("description", Shape::Text, "What it is for."),
         key("model", Shape::Text, "An alias or `provider/model`."),
         key("effort", Shape::Text, "Thinking effort, in the provider's word."),
-        key("access", word(&["read", "write"]), "What it may do in its workspace."),
+        key("access", word(Access::WORDS), "What it may do in its workspace."),
         key("tools", TEXTS, "Tools by name; absent means all that `access` allows."),
         key(
             "provider_tools",
@@ -345,9 +351,9 @@ pub(super) static ORCHESTRATOR: Object = Object {
     what: "an orchestrator",
     keys: &[
         must("agent", Shape::Text, "The agent's name."),
-        key("may", Shape::List { of: &word(&["add_items", "retry", "stop", "ask"]), min: 0 }, "Its powers; absent means all."),
+        key("may", Shape::List { of: &word(Power::WORDS), min: 0 }, "Its powers; absent means all."),
         key("max_added", Shape::Whole { min: 0, max: 10_000 }, "How many items it may add in all."),
-        key("wake", Shape::List { of: &word(&["start", "item_done", "item_failed", "idle"]), min: 0 }, "When it is woken; absent means at each of them."),
+        key("wake", Shape::List { of: &word(Wake::WORDS), min: 0 }, "When it is woken; absent means at each of them."),
     ],
     others: None,
 };
@@ -398,7 +404,7 @@ pub(super) static STEP: Object = Object {
 pub(super) static NEED: Object = Object {
     name: "need",
     what: "a need",
-    keys: &[must("step", Shape::Text, "The step."), key("on", word(&["success", "failure", "done"]), "How it must have ended.")],
+    keys: &[must("step", Shape::Text, "The step."), key("on", word(On::WORDS), "How it must have ended.")],
     others: None,
 };
 
@@ -459,7 +465,7 @@ pub(super) static WORKSPACE: Object = Object {
     name: "workspace",
     what: "a workspace",
     keys: &[
-        key("kind", word(&["worktree", "shared", "none"]), "Which kind."),
+        key("kind", word(WorkspaceKind::WORDS), "Which kind."),
         key(
             "isolation",
             Shape::Word { words: &["auto", "linked", "overlay"], instead: &[("overlay", "the workspace is a linked worktree")] },
@@ -490,7 +496,7 @@ pub(super) static OUTPUT: Object = Object {
     what: "an `output`",
     keys: &[
         key("schema", Shape::Text, "A schema of the workflow, by name."),
-        key("parse", word(&["lines", "json"]), "How a command's output is read."),
+        key("parse", word(Parse::WORDS), "How a command's output is read."),
         key("file", Shape::Text, "The file among the run's artefacts that keeps it: a template."),
     ],
     others: None,
@@ -501,7 +507,7 @@ pub(super) static MERGE: Object = Object {
     what: "a merge",
     keys: &[
         must("from", TEXT_OR_TEXTS, "The steps whose work is joined."),
-        key("mode", word(&["batch", "each"]), "Whether the checks run once for all, or after each piece of work."),
+        key("mode", word(MergeMode::WORDS), "Whether the checks run once for all, or after each piece of work."),
         simpler("batch_size", COUNT, "Pieces of work in one batch.", "all sources are one batch"),
         key("order", Shape::Either(&[Shape::List { of: &ORDER, min: 1 }, ORDER]), "What decides which piece of work is joined first."),
         key("verify", TEXT_OR_TEXTS, "Checks of the joined tree; templates."),
@@ -534,7 +540,7 @@ pub(super) static SELECT: Object = Object {
         must("from", TEXT_OR_TEXTS, "The step whose items are the candidates, or the steps that are."),
         key("gates", TEXT_OR_TEXTS, "Commands that a candidate must pass in its own tree; templates."),
         key("judge", Shape::Object(&JUDGE), "Who chooses among those that passed."),
-        key("tie", word(&["smallest_diff", "first", "fail"]), "What decides where the votes do not; absent: the smallest diff."),
+        key("tie", word(Tie::WORDS), "What decides where the votes do not; absent: the smallest diff."),
         key("keep_losers", TIMEOUT, "How long the refs of the others are kept."),
     ],
     others: None,
@@ -558,9 +564,9 @@ pub(super) static APPROVE: Object = Object {
     what: "an `approve`",
     keys: &[
         must("message", Shape::Text, "What is asked: a template."),
-        key("show", word(&["diff", "stat"]), "What is shown besides."),
+        key("show", word(Show::WORDS), "What is shown besides."),
         key("timeout", TIMEOUT, "How long it waits."),
-        key("on_timeout", word(&["approve", "reject"]), "What the end of that time means."),
+        key("on_timeout", word(OnTimeout::WORDS), "What the end of that time means."),
     ],
     others: None,
 };
@@ -582,7 +588,7 @@ pub(super) static ON_CONFLICT: Object = Object {
         simpler("drivers", TEXTS, "Merge drivers that are tried first.", "conflicts go to the agent at once"),
         key("agent", Shape::Text, "The agent that settles it."),
         key("attempts", Shape::Whole { min: 1, max: 20 }, "Its tries at one conflict."),
-        key("then", word(&["eject", "fail"]), "What happens to work whose conflict nobody settles."),
+        key("then", word(ConflictThen::WORDS), "What happens to work whose conflict nobody settles."),
     ],
     others: None,
 };

@@ -18,6 +18,7 @@ mod schema;
 mod stub;
 mod types;
 mod verbs;
+mod words;
 mod yaml;
 
 pub use choices::*;

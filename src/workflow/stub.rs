@@ -8,6 +8,7 @@ use super::{
     check,
     fields::Fields,
     keys::{Key, Name, Object, Shape, key, must, word},
+    words::Word as _,
     yaml::{self, Node, Yaml},
 };
 use crate::source::{Diagnostic, Diagnostics, Found, Source, Spanned, codes};
@@ -125,7 +126,7 @@ impl StubbedNode {
 /// The ids of the steps that hold what runs after a failure, and at the end.
 const ENDINGS: [&str; 2] = ["on_failure", "finally"];
 
-const STATUS: Key = key("status", word(&["succeeded", "failed", "unavailable", "timeout"]), "How it ends.");
+const STATUS: Key = key("status", word(StubbedStatus::WORDS), "How it ends.");
 const OUTPUT: Key = key("output", Shape::Any, "Its output.");
 const ERROR: Key = key("error", Shape::Text, "Why it fails.");
 const STDOUT: Key = key("stdout", Shape::Text, "What a command prints.");
@@ -241,17 +242,11 @@ fn stubbed(fields: &Fields<'_>, found: &mut Found) -> StubbedNode {
 }
 
 fn time(fields: &Fields<'_>, found: &mut Found) -> StubbedTime {
-    const STATUS: [(&str, StubbedStatus); 4] = [
-        ("succeeded", StubbedStatus::Succeeded),
-        ("failed", StubbedStatus::Failed),
-        ("unavailable", StubbedStatus::Unavailable),
-        ("timeout", StubbedStatus::Timeout),
-    ];
     let cost = cost(fields, found);
     let own = ["status", "output", "error", "stdout", "exit_code"].into_iter().filter_map(|key| at(fields, key));
     let time = StubbedTime {
         keys: own.chain(cost.keys.iter().cloned()).collect(),
-        status: fields.word("status", &STATUS).map(|word| word.value),
+        status: fields.word::<StubbedStatus>("status").map(|word| word.value),
         output: fields.node("output").map(|node| node.value.to_json()),
         error: fields.string("error"),
         stdout: fields.string("stdout"),

@@ -1,6 +1,7 @@
 //! The typed form of a workflow file. Templates are text here; `prompts` evaluates them.
 use super::choices::{Approve, Select};
 use crate::{
+    event::Wake,
     message::ProviderTool,
     source::{Diagnostic, Source, Span, Spanned},
 };
@@ -259,19 +260,6 @@ pub enum Power {
     Stop,
     /// Ask a person.
     Ask,
-}
-
-/// A reason to wake the orchestrator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wake {
-    /// The run begins.
-    Start,
-    /// An item succeeded.
-    ItemDone,
-    /// An item failed.
-    ItemFailed,
-    /// Nothing else can run.
-    Idle,
 }
 
 /// One step: a verb, multipliers, common keys.

@@ -146,9 +146,6 @@ fn decode(verb: &str, fields: &Fields<'_>, body: Vec<Step>) -> Option<Verb> {
 }
 
 fn merge(fields: &Fields<'_>) -> Merge {
-    const MODE: [(&str, MergeMode); 2] = [("batch", MergeMode::Batch), ("each", MergeMode::Each)];
-    const ORDER: [(&str, MergeOrder); 2] = [("needs", MergeOrder::Needs), ("fewest_conflicts", MergeOrder::FewestConflicts)];
-    const THEN: [(&str, ConflictThen); 2] = [("eject", ConflictThen::Eject), ("fail", ConflictThen::Fail)];
     // Work that would go back to its author is put aside, as the warning says.
     const RED: [(&str, RedThen); 3] = [("eject", RedThen::Eject), ("return_to_author", RedThen::Eject), ("fail", RedThen::Fail)];
     fields.only_checked(&["batch_size"]);
@@ -156,25 +153,24 @@ fn merge(fields: &Fields<'_>) -> Merge {
     let conflict = conflict.as_deref().inspect(|conflict| conflict.only_checked(&["drivers"]));
     let red = fields.object("on_red", &keys::ON_RED);
     let red = red.as_deref().inspect(|red| red.only_checked(&["blame", "attempts"]));
-    let order: Vec<MergeOrder> = match fields.word("order", &ORDER) {
+    let order: Vec<MergeOrder> = match fields.word::<MergeOrder>("order") {
         Some(one) => vec![one.value],
-        None => fields.words("order", &ORDER).unwrap_or_default().into_iter().map(|word| word.value).collect(),
+        None => fields.words::<MergeOrder>("order").unwrap_or_default().into_iter().map(|word| word.value).collect(),
     };
     Merge {
         from: fields.texts("from"),
-        mode: fields.word("mode", &MODE).map(|word| word.value).unwrap_or_default(),
+        mode: fields.word::<MergeMode>("mode").map(|word| word.value).unwrap_or_default(),
         order: if order.is_empty() { vec![MergeOrder::Needs] } else { order },
         verify: fields.texts("verify"),
         flaky_retries: fields.whole("flaky_retries").map_or(0, |retries| retries.value),
         resolver: conflict.and_then(|conflict| conflict.text("agent")),
         resolver_attempts: conflict.and_then(|conflict| conflict.whole("attempts")).map_or(RESOLVER_ATTEMPTS, |attempts| attempts.value),
-        then: conflict.and_then(|conflict| conflict.word("then", &THEN)).map(|word| word.value).unwrap_or_default(),
-        on_red: red.and_then(|red| red.word("then", &RED)).map(|word| word.value).unwrap_or_default(),
+        then: conflict.and_then(|conflict| conflict.word::<ConflictThen>("then")).map(|word| word.value).unwrap_or_default(),
+        on_red: red.and_then(|red| red.one_of("then", &RED)).map(|word| word.value).unwrap_or_default(),
     }
 }
 
 fn select(fields: &Fields<'_>) -> Select {
-    const TIE: [(&str, Tie); 3] = [("smallest_diff", Tie::SmallestDiff), ("first", Tie::First), ("fail", Tie::Fail)];
     Select {
         from: fields.texts("from"),
         gates: fields.texts("gates"),
@@ -183,15 +179,13 @@ fn select(fields: &Fields<'_>) -> Select {
             let (rubric, criteria) = (judge.text("rubric").map(text_or_file), judge.texts("criteria"));
             Some(Judge { agent: judge.text("agent")?, votes, blind, rubric, criteria })
         }),
-        tie: fields.word("tie", &TIE).map(|word| word.value).unwrap_or_default(),
+        tie: fields.word::<Tie>("tie").map(|word| word.value).unwrap_or_default(),
         keep_losers: fields.duration("keep_losers").map(|duration| duration.value),
     }
 }
 
 fn approve(fields: &Fields<'_>) -> Option<Approve> {
-    const SHOW: [(&str, Show); 2] = [("diff", Show::Diff), ("stat", Show::Stat)];
-    const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("approve", OnTimeout::Approve), ("reject", OnTimeout::Reject)];
-    let (show, on_timeout) = (fields.word("show", &SHOW), fields.word("on_timeout", &ON_TIMEOUT));
+    let (show, on_timeout) = (fields.word::<Show>("show"), fields.word::<OnTimeout>("on_timeout"));
     let timeout = fields.duration("timeout");
     Some(Approve { message: fields.text("message")?, show: show.map(|word| word.value), timeout, on_timeout: on_timeout.map(|word| word.value) })
 }

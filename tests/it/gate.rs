@@ -226,7 +226,7 @@ fn written(folder: &Path) -> bool {
 
 fn hooks_that_denied(records: &[Record]) -> BTreeSet<&'static str> {
     let of = |record: &Record| match &record.event {
-        Event::HookRan { node, hook, verdict, .. } if hook == "deny" && verdict == "deny" => Some(kind(&node.to_string())),
+        Event::HookRan { node, hook, verdict, .. } if hook == "deny" && verdict.word() == "deny" => Some(kind(&node.to_string())),
         _ => None,
     };
     records.iter().filter_map(of).collect()

@@ -57,7 +57,7 @@ fn captured(records: &[Record]) -> Vec<String> {
 
 fn hook_verdicts(records: &[Record]) -> Vec<(String, String)> {
     let of = |record: &Record| match &record.event {
-        Event::HookRan { on, verdict, .. } => Some((on.clone(), verdict.clone())),
+        Event::HookRan { on, verdict, .. } => Some((on.clone(), verdict.word().to_owned())),
         _ => None,
     };
     records.iter().filter_map(of).collect()

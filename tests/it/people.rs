@@ -260,7 +260,7 @@ fn carried(records: &[Record]) -> Vec<(&str, &str)> {
     records
         .iter()
         .filter_map(|record| match &record.event {
-            Event::HookRan { on, verdict, reason, .. } if on == "Notification" => Some((verdict.as_str(), reason.as_str())),
+            Event::HookRan { on, verdict, reason, .. } if on == "Notification" => Some((verdict.word(), reason.as_str())),
             _ => None,
         })
         .collect()

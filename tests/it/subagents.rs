@@ -231,7 +231,7 @@ fn what_is_denied_to_who_asks_is_denied_to_its_sub_agents() {
     assert!(all[1].1 && all[1].2.contains("there is no agent `nobody`"), "{}", all[1].2);
     let stops: BTreeSet<&str> = records
         .iter()
-        .filter_map(|record| if let Event::HookRan { on, verdict, .. } = &record.event { (verdict == "block").then_some(on.as_str()) } else { None })
+        .filter_map(|record| if let Event::HookRan { on, verdict, .. } = &record.event { (verdict.word() == "block").then_some(on.as_str()) } else { None })
         .collect();
     assert_eq!(stops, BTreeSet::from(["SubagentStop"]));
     assert_eq!(landed(&bench, &records, "open.txt"), "x");

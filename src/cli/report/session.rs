@@ -1,7 +1,7 @@
 //! One node's records, one entry for what a person takes for one thing: a turn with its calls, their results and what
 //! hooks said of them.
 use crate::{
-    event::{CommitId, Delivery, Event, Failure, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, Why},
+    event::{CommitId, Delivery, Event, Failure, HookVerdict, Isolation, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, Wake, Why},
     journal::Spent,
     message::{Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
@@ -24,8 +24,9 @@ pub(in crate::cli) enum Entry<'a> {
     },
     Workspace {
         base: &'a CommitId,
-        isolation: &'a str,
+        isolation: Isolation,
         path: &'a str,
+        command: Option<&'a str>,
     },
     Briefed {
         agent: &'a str,
@@ -94,7 +95,7 @@ pub(in crate::cli) enum Entry<'a> {
         failure: &'a Failure,
     },
     Woken {
-        reasons: &'a [String],
+        reasons: &'a [Wake],
     },
     Rested {
         text: &'a str,
@@ -138,7 +139,7 @@ pub(in crate::cli) struct CallShown<'a> {
 pub(in crate::cli) struct HookSaid<'a> {
     pub(in crate::cli) hook: &'a str,
     pub(in crate::cli) on: &'a str,
-    pub(in crate::cli) verdict: &'a str,
+    pub(in crate::cli) verdict: HookVerdict,
     pub(in crate::cli) reason: &'a str,
 }
 
@@ -168,7 +169,7 @@ pub(in crate::cli) fn entries<'a>(records: &'a [Record], id: &NodeId) -> Vec<Ent
                 continue;
             }
             Event::HookRan { hook, on, call, verdict, reason, .. } => {
-                let said = HookSaid { hook, on, verdict, reason };
+                let said = HookSaid { hook, on, verdict: *verdict, reason };
                 match call.as_ref().and_then(|call| call_of(&mut entries, call)) {
                     Some(shown) => {
                         shown.hooks.push(said);
@@ -193,7 +194,7 @@ fn plain(event: &Event) -> Option<Entry<'_>> {
         Event::StepStarted { attempt, .. } => Entry::Began { attempt: *attempt },
         Event::ConditionEvaluated { holds, .. } => Entry::Condition { holds: *holds },
         Event::FrameOpened { round, base, inputs, .. } => Entry::Round { round: *round, called: inputs.is_some(), base },
-        Event::WorkspaceMade { base, isolation, path, .. } => Entry::Workspace { base, isolation, path },
+        Event::WorkspaceMade { base, isolation, path, command, .. } => Entry::Workspace { base, isolation: *isolation, path, command: command.as_deref() },
         Event::AgentBriefed { brief, .. } => Entry::Briefed {
             agent: &brief.agent,
             models: &brief.models,

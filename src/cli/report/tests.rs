@@ -1,7 +1,7 @@
 //! Records made by hand, and what is read from them; never files.
 use super::*;
 use crate::{
-    event::{BlobId, Brief, Failure, FailureKind, Form, Item, Recovery, RunId, SkipCause, Success, Why},
+    event::{BlobId, Brief, Failure, FailureKind, Form, HookVerdict, Item, Recovery, RunId, SkipCause, Success, Why},
     message::{Block, Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::{Map, Value, json};
@@ -101,7 +101,7 @@ fn nodes_stand_below_what_they_belong_to() {
     let (a, b) = (NodeId::item(&build.step, "b/x"), NodeId::item(&build.step, "a"));
     let report = Report::of(&records(vec![
         started(),
-        Event::OrchestratorWoken { node: watch.clone(), reasons: vec!["start".to_owned()], message: Message::user("x") },
+        Event::OrchestratorWoken { node: watch.clone(), reasons: vec![crate::event::Wake::Start], message: Message::user("x") },
         begins(&plan, 1),
         ends(&plan, succeeded(Value::Null, None)),
         Event::ItemsAdded { step: build.clone(), items: vec![item("b/x"), item("a")], by: build.clone(), max_parallel: None },
@@ -123,7 +123,13 @@ fn nodes_stand_below_what_they_belong_to() {
 #[test]
 fn a_new_attempt_forgets_what_was_the_old_one_s_and_keeps_what_was_used() {
     let step = node("a");
-    let workspace = |path: &str| Event::WorkspaceMade { node: step.clone(), base: "11".into(), isolation: "linked".to_owned(), path: path.to_owned() };
+    let workspace = |path: &str| Event::WorkspaceMade {
+        node: step.clone(),
+        base: "11".into(),
+        isolation: crate::event::Isolation::Linked,
+        path: path.to_owned(),
+        command: None,
+    };
     let report = Report::of(&records(vec![
         started(),
         begins(&step, 1),
@@ -201,7 +207,7 @@ fn results_and_hooks_are_put_to_their_calls() {
             hook: "h".to_owned(),
             on: "PreToolUse".to_owned(),
             call: Some("c2".to_owned()),
-            verdict: "allow".to_owned(),
+            verdict: HookVerdict::Allow,
             reason: String::new(),
         },
         passes(&step, "c2", Some(json!({"command": "ls -a"}))),
@@ -209,7 +215,7 @@ fn results_and_hooks_are_put_to_their_calls() {
         answered(&step, "c1", "one", true),
         answered(&step, "c9", "of nobody", true),
         begins(&node("b"), 1),
-        Event::HookRan { node: step.clone(), hook: "s".to_owned(), on: "Stop".to_owned(), call: None, verdict: "block".to_owned(), reason: "more".to_owned() },
+        Event::HookRan { node: step.clone(), hook: "s".to_owned(), on: "Stop".to_owned(), call: None, verdict: HookVerdict::Block, reason: "more".to_owned() },
     ]);
     let entries = entries(&records, &step);
     let [Entry::Began { attempt: 1 }, Entry::Turn(turn), Entry::Hook(HookSaid { hook: "s", .. })] = &entries[..] else { panic!("{entries:?}") };

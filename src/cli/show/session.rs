@@ -4,7 +4,7 @@ use super::super::{
     screen::{Tone, answered, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{Delivery, NodeId, Outcome, Record, Why},
+    event::{Delivery, HookVerdict, NodeId, Outcome, Record, Wake, Why},
     journal::Spent,
     message::StopReason,
 };
@@ -98,8 +98,12 @@ impl Screen {
         self.tail_in("lost", &what, "", Tone::Warn);
     }
 
-    fn woken(&mut self, reasons: &[String]) {
-        let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.join(", ").replace('_', " ")), WIDTH)));
+    fn woken(&mut self, reasons: &[Wake]) {
+        let _ = writeln!(
+            self.text,
+            "\n{}",
+            paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")), WIDTH))
+        );
     }
 
     fn entry(&mut self, entry: &Entry<'_>) {
@@ -111,10 +115,12 @@ impl Screen {
             Entry::Round { called: true, base, .. } => self.say("called", &format!("from {}", short(&base.0)), Tone::Plain),
             Entry::Round { round, base, .. } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
             Entry::Workspace { base, path: "", .. } => self.say("base", short(&base.0), Tone::Plain),
-            Entry::Workspace { base, isolation, path } => {
+            Entry::Workspace { base, isolation, path, command } => {
                 self.place = format!("{path}/");
-                let kind = if *isolation == "view" { "a read-only view" } else { isolation };
-                self.say_whole("worktree", &format!("{path} ({kind}), from {}", short(&base.0)), Tone::Plain);
+                self.say_whole("worktree", &format!("{path} ({}), from {}", isolation.words(), short(&base.0)), Tone::Plain);
+                if let Some(command) = command {
+                    self.say("command", command, Tone::Plain);
+                }
             }
             Entry::Briefed { agent, models, tools, message } => {
                 self.say("agent", &format!("{agent} on {}", models.join(", else ")), Tone::Plain);
@@ -240,8 +246,8 @@ impl Screen {
 
     fn hook(&mut self, hook: &HookSaid<'_>, spaces: usize) {
         let reason = if hook.reason.trim().is_empty() { String::new() } else { format!(": {}", hook.reason) };
-        let said = self.clipped(&format!("hook {} said {} at {}{reason}", hook.hook, hook.verdict, hook.on), WIDTH.saturating_sub(spaces));
-        let tone = if matches!(hook.verdict, "allow" | "none") { Tone::Dim } else { Tone::Warn };
+        let said = self.clipped(&format!("hook {} said {} at {}{reason}", hook.hook, hook.verdict.word(), hook.on), WIDTH.saturating_sub(spaces));
+        let tone = if matches!(hook.verdict, HookVerdict::Allow | HookVerdict::None) { Tone::Dim } else { Tone::Warn };
         let _ = writeln!(self.text, "{:spaces$}{}", "", paint(self.color, tone, &said));
     }
 

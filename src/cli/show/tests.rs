@@ -13,7 +13,13 @@ fn hostile() -> Vec<Event> {
     vec![
         started(),
         begins(&fix, 1),
-        Event::WorkspaceMade { node: fix.clone(), base: "2222222222222222".into(), isolation: "linked".to_owned(), path: "/w\u{9b}1m/fix.1".to_owned() },
+        Event::WorkspaceMade {
+            node: fix.clone(),
+            base: "2222222222222222".into(),
+            isolation: crate::event::Isolation::Linked,
+            path: "/w\u{9b}1m/fix.1".to_owned(),
+            command: None,
+        },
         briefed(&fix),
         replied(
             &fix,
@@ -26,7 +32,7 @@ fn hostile() -> Vec<Event> {
             hook: "guard".to_owned(),
             on: "PreToolUse".to_owned(),
             call: Some("c2".to_owned()),
-            verdict: "deny".to_owned(),
+            verdict: crate::event::HookVerdict::Deny,
             reason: "no\u{202e}".to_owned(),
         },
         answered(&fix, "c2", "Denied: no such\u{1b}[2J thing", true),

@@ -6,7 +6,7 @@ use crate::{
         doctor::Verdict,
         kept::{self, Kept},
     },
-    event::{BlobId, CommitId, Event, NodeId, Record, RunId, because},
+    event::{BlobId, CommitId, Event, Isolation, NodeId, Record, RunId, because},
     git::{Expected, GitError, Repository, Unsound, short_name},
     journal::{self, BlobError, Blobs, StoreError},
 };
@@ -260,7 +260,7 @@ pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, 
     let mut open: BTreeMap<&NodeId, (&str, bool)> = BTreeMap::new();
     for record in records {
         match &record.event {
-            Event::WorkspaceMade { node, path, isolation, .. } if node.helper.is_none() && !path.is_empty() && isolation != "view" => {
+            Event::WorkspaceMade { node, path, isolation, .. } if node.helper.is_none() && !path.is_empty() && *isolation != Isolation::View => {
                 open.insert(node, (path, false));
             }
             Event::AgentBriefed { node, .. } => {

@@ -1,7 +1,7 @@
 //! The views of a run: copies of a commit that several agents read, which nobody may change.
 use super::run::{Fault, Mend};
 use crate::{
-    event::{CommitId, Event, Record, RunId},
+    event::{CommitId, Event, Isolation, Record, RunId},
     git::{GitError, Repository, Workspaces},
 };
 use std::{
@@ -49,7 +49,7 @@ pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bo
     let mut open = BTreeMap::new();
     for record in records {
         match &record.event {
-            Event::WorkspaceMade { node, base, isolation, path } if isolation == "view" => {
+            Event::WorkspaceMade { node, base, isolation: Isolation::View, path, .. } => {
                 views.insert(path, base);
                 open.insert(node, path.as_str());
             }

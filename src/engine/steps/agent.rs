@@ -21,7 +21,7 @@ const MISFITS_MAX: u32 = 3;
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
     let spec = chosen(&task.plan, &task.scope, spec)?;
-    let place = place::make(task, step).await?;
+    let place = place::make(task, step, None).await?;
     let brief = brief(task, step, &spec, prompt, &place).await?;
     let spent = task.state.conversation.spent();
     let (mut equipment, mut session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;

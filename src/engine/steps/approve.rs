@@ -2,7 +2,7 @@
 use super::{Task, place};
 use crate::{
     agent::{Trouble, blocking},
-    event::{CommitId, Deadline, Event, Failure, FailureKind, Form, Success},
+    event::{CommitId, Deadline, Event, Failure, FailureKind, Form, Isolation, Success},
     journal::Answered,
     workflow::{Approve, OnTimeout, Show},
 };
@@ -45,7 +45,7 @@ pub(crate) fn answered(allowed: bool, by: &str, note: &str) -> Result<Success, F
 
 /// Returns what has changed since the run's base, as far as it can be shown.
 async fn changes(task: &Task, show: Show) -> Result<String, Trouble> {
-    let commit = place::start(task, "none").await?;
+    let commit = place::start(task, Isolation::None).await?;
     if commit == task.run.base {
         return Ok("Nothing has changed since the run began.".to_owned());
     }

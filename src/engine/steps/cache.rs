@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agent::{Trouble, blocking},
-    event::{BlobId, CommitId, Event, Failure, FailureKind, RunId, Success},
+    event::{BlobId, CommitId, Event, Failure, FailureKind, Isolation, RunId, Success},
     git::{Captured, Change, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
     plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts,
@@ -163,7 +163,7 @@ pub(super) async fn look_up(task: &Task, step: &PlannedStep) -> Result<LookedUp,
     let commit = match captured {
         None => None,
         Some(captured) => {
-            place::start(task, "cache").await?;
+            place::start(task, Isolation::Cache).await?;
             place::record_work(task, captured).await?
         }
     };

@@ -25,8 +25,8 @@ const TAIL_BYTES: usize = 6 * 1024;
 const CHECK_TIME: Duration = Duration::from_mins(30);
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Result<Success, Trouble> {
-    let place = place::make(task, step).await?;
     let command = task.render("run", command)?;
+    let place = place::make(task, step, Some(&command)).await?;
     let output = shell(task, &command, place.around(), step.timeout).await?;
     let text = output.stdout.text();
     let exit_code = match output.exit {

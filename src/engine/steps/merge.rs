@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{CommitId, Event, Failure, FailureKind, MergeProgress, NodeId, Success},
+    event::{CommitId, Event, Failure, FailureKind, Isolation, MergeProgress, NodeId, Success},
     git::{CommitMeta, TreePolicy, Worktree},
     journal::Conversation,
     merge::{self, Conflict, Integration, MergeError, Options, Progress, Resolution, Resolver, Verified, Verifier},
@@ -26,7 +26,7 @@ use std::{
 const SHOWN_BYTES: usize = 12 * 1024;
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Result<Success, Trouble> {
-    let onto = place::start(task, "merge").await?;
+    let onto = place::start(task, Isolation::Merge).await?;
     let verify = spec.verify.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
     let env = place::environment(task, step)?;
     let parked = AtomicBool::new(false);

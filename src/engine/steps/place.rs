@@ -2,11 +2,11 @@
 use super::{
     Services, Task,
     command::{Around, Checked},
-    rendered,
+    cut, rendered,
 };
 use crate::{
     agent::{Coming, Trouble, blocking},
-    event::{Brief, CommitId, Event, Failure, FailureKind, NodeId, because},
+    event::{Brief, CommitId, Event, Failure, FailureKind, Isolation, NodeId, because},
     git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
     merge,
     plan::{PlannedStep, Work},
@@ -26,6 +26,9 @@ use std::{
 
 /// How the names of read-only views begin.
 pub(crate) const VIEW_PREFIX: &str = "view-";
+
+/// Bytes of a command that are recorded.
+const COMMAND_BYTES: usize = 16 * 1024;
 
 /// Where a step works.
 #[derive(Debug, Clone)]
@@ -61,7 +64,9 @@ impl Workplace {
 }
 
 /// Makes a step's workplace, or finds it again after a crash.
-pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, Trouble> {
+///
+/// `command` is what is to run there, where the step is a command.
+pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>) -> Result<Workplace, Trouble> {
     let env = environment(task, step)?;
     let scope = globs(step, &task.scope)?;
     if step.workspace.kind == WorkspaceKind::None {
@@ -106,8 +111,9 @@ pub(super) async fn make(task: &Task, step: &PlannedStep) -> Result<Workplace, T
         let event = Event::WorkspaceMade {
             node: task.node.clone(),
             base: base.clone(),
-            isolation: if own { task.services.workspaces.isolation().word() } else { "view" }.to_owned(),
+            isolation: if own { task.services.workspaces.isolation().into() } else { Isolation::View },
             path: root.display().to_string(),
+            command: command.map(|command| cut(command, COMMAND_BYTES, "the command")),
         };
         task.record(event).await?;
     }
@@ -198,12 +204,12 @@ pub(super) async fn check_apart(
 }
 
 /// Works out the commit that a step without files of its own starts from, and records it.
-pub(super) async fn start(task: &Task, isolation: &str) -> Result<CommitId, Trouble> {
+pub(super) async fn start(task: &Task, isolation: Isolation) -> Result<CommitId, Trouble> {
     if let Some(workspace) = &task.state.workspace {
         return Ok(workspace.base.clone());
     }
     let base = base(task).await?;
-    task.record(Event::WorkspaceMade { node: task.node.clone(), base: base.clone(), isolation: isolation.to_owned(), path: String::new() }).await?;
+    task.record(Event::WorkspaceMade { node: task.node.clone(), base: base.clone(), isolation, path: String::new(), command: None }).await?;
     Ok(base)
 }
 

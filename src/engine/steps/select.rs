@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Trouble, blocking, note},
-    event::{BlobId, CommitId, Event, Failure, FailureKind, NodeId, Scores, SelectProgress, Success},
+    event::{BlobId, CommitId, Event, Failure, FailureKind, Isolation, NodeId, Scores, SelectProgress, Success},
     plan::{AgentSpec, JudgeSpec, PlannedStep, SelectSpec},
     workflow::{Access, Tie},
 };
@@ -30,7 +30,7 @@ const SAID_BYTES: usize = 4 * 1024;
 const NAME_BYTES: usize = 3;
 
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> Result<Success, Trouble> {
-    let onto = place::start(task, "merge").await?;
+    let onto = place::start(task, Isolation::Merge).await?;
     if task.candidates.is_empty() {
         return Err(Failure::new(FailureKind::Merge, "there is no candidate: nothing it chooses from has work to show").into());
     }

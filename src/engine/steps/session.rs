@@ -325,8 +325,9 @@ impl SubAgents {
             let event = Event::WorkspaceMade {
                 node: node.clone(),
                 base: order.base.clone(),
-                isolation: self.services().workspaces.isolation().word().to_owned(),
+                isolation: self.services().workspaces.isolation().into(),
                 path: worktree.path().display().to_string(),
+                command: None,
             };
             self.sessions.recorder.record(event).await?;
         }

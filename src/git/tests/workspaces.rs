@@ -335,9 +335,9 @@ fn what_is_not_checked_out_is_no_deletion_and_what_is_written_there_counts() {
     }
     let base = fixture.commit("more");
     let workspaces = fixture.workspaces().only(Scope::compile(&["src".to_owned(), "*.txt".to_owned()]).expect("globs"));
-    for isolation in [Isolation::Linked, Isolation::Private] {
+    for (isolation, slug) in [(Isolation::Linked, "linked"), (Isolation::Private, "private")] {
         let workspaces = workspaces.clone().isolated(isolation);
-        let worktree = workspaces.make(isolation.word(), &base).expect("it is made");
+        let worktree = workspaces.make(slug, &base).expect("it is made");
         let root = worktree.path();
         let there = || contents(root, &|name| name.starts_with(".git")).into_keys().filter(|name| !name.ends_with('/')).collect::<Vec<_>>();
         assert_eq!(there(), ["a.txt", "src/deep/b.rs", "src/lib.rs"]);
@@ -357,7 +357,7 @@ fn what_is_not_checked_out_is_no_deletion_and_what_is_written_there_counts() {
         assert_eq!(there(), before);
 
         // Found again by whoever knows nothing of it, and with an index that cannot be read.
-        let worktree = fixture.workspaces().open(isolation.word(), &base).expect("it is there");
+        let worktree = fixture.workspaces().open(slug, &base).expect("it is there");
         fs::write(worktree.index(), "no index").expect("a file");
         let captured = workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured");
         assert_eq!(captured.paths, ["a.txt", "docs/a.md", "src/lib.rs"]);

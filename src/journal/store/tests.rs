@@ -48,12 +48,13 @@ fn blocks_keep_their_bytes() {
     let (dir, mut store) = made();
     let raw = r#"{ "type":"thinking",  "signature":"\u00e9\ud83d\ude00", "n":1.50e1 ,"a":{"b":[ ]} }"#;
     let message = Message { role: Role::Assistant, blocks: vec![Block::from_raw(Raw::parse(raw).unwrap())] };
-    let event = Event::OrchestratorWoken { node: NodeId::step(&StepId::from("o")), reasons: vec!["\u{0}\n\u{feff}".into()], message };
+    let event =
+        Event::Compacted { node: NodeId::step(&StepId::from("o")), cut: 0, messages: vec![message], strategy: "\u{0}\n\u{feff}".into(), before: 0, after: 0 };
     let kept = Record { seq: 0, at: Timestamp(u64::try_from(i64::MAX).unwrap()), event };
     store.append(std::slice::from_ref(&kept), false).unwrap();
     let found = read(dir.path()).unwrap();
     assert_eq!(found, [kept]);
-    assert!(matches!(&found[0].event, Event::OrchestratorWoken { message, .. } if message.blocks[0].raw().as_str() == raw));
+    assert!(matches!(&found[0].event, Event::Compacted { messages, .. } if messages[0].blocks[0].raw().as_str() == raw));
 }
 
 #[test]
