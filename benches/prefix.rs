@@ -42,6 +42,7 @@ pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Ve
             tools: &tools,
             provider_tools: &[],
             output_schema: None,
+            must_answer: false,
             container: None,
             messages,
         };

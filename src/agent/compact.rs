@@ -1,8 +1,8 @@
 //! Deterministic compaction: what always works, without a model.
 //!
 //! The first message (task and constraints) stays verbatim, everything the engine said to the agent stays verbatim, each
-//! tool call becomes one line of a ledger, and the most recent whole turns are kept without their thinking, which is bound
-//! to the prefix that goes away. It only happens where every call is answered.
+//! tool call becomes one line of a ledger, and the most recent whole turns are kept: without their thinking where that is bound
+//! to the prefix that goes away, as they are where it is not. It only happens where every call is answered.
 use crate::{
     llm,
     message::{Block, Message, Role, View},
@@ -18,8 +18,9 @@ const LEDGER_BYTES: usize = 16 * 1024;
 /// Words of the engine beyond this many bytes are kept from the newest on.
 const SAID_BYTES: usize = 32 * 1024;
 
-/// Returns the messages that stand for `messages` in at most about `fits` tokens; `None` where nothing can be dropped.
-pub(super) fn compact(messages: &[Arc<Message>], fits: u64) -> Option<Vec<Message>> {
+/// Returns the messages that stand for `messages` in at most about `fits` tokens; `None` where nothing can be dropped. Thinking that
+/// is bound to what stood before it is left out.
+pub(super) fn compact(messages: &[Arc<Message>], fits: u64, is_bound: bool) -> Option<Vec<Message>> {
     let (first, rest) = messages.split_first()?;
     let budget = usize::try_from(fits * TARGET_PERCENT / 100 * 3).unwrap_or(usize::MAX).saturating_sub(first.bytes() + LEDGER_BYTES);
     let kept = tail(rest, budget);
@@ -30,7 +31,8 @@ pub(super) fn compact(messages: &[Arc<Message>], fits: u64) -> Option<Vec<Messag
     let mut opening = Message { role: Role::User, blocks: first.blocks.clone() };
     opening.blocks.push(Block::text(&summary(dropped)));
     let mut compacted = vec![opening];
-    compacted.extend(kept.iter().map(|message| without_thinking(message)).filter(|message| !message.blocks.is_empty()));
+    let stays = |message: &Arc<Message>| if is_bound { without_thinking(message) } else { Message::clone(message) };
+    compacted.extend(kept.iter().map(stays).filter(|message| !message.blocks.is_empty()));
     Some(compacted)
 }
 
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn what_stays_is_smaller_paired_alternating_and_free_of_thinking() {
         let messages = long(60, 2_000);
-        let compacted = compact(&messages, 30_000).unwrap();
+        let compacted = compact(&messages, 30_000, true).unwrap();
         assert_eq!(compacted[0].blocks[0], messages[0].blocks[0]);
         for pair in compacted.windows(2) {
             assert_ne!(pair[0].role, pair[1].role);
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn nothing_is_dropped_where_there_is_nothing_to_drop() {
-        assert_eq!(compact(&long(0, 0), 1_000), None);
-        assert_eq!(compact(&long(1, 10), 100_000), None);
+        assert_eq!(compact(&long(0, 0), 1_000, true), None);
+        assert_eq!(compact(&long(1, 10), 100_000, true), None);
     }
 }

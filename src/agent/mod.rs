@@ -329,6 +329,7 @@ impl<'a> Agent<'a> {
             tools: &brief.tools,
             provider_tools: &brief.provider_tools,
             output_schema: brief.output_schema.as_ref(),
+            must_answer: self.talk.must_answer(),
             container: self.talk.container(),
             messages: self.talk.messages(),
         };
@@ -390,7 +391,9 @@ impl<'a> Agent<'a> {
                 format!("the conversation needs about {before} tokens, about {fits} fit, and nothing more can be dropped"),
             )
         };
-        let messages = compact::compact(self.talk.messages(), fits).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
+        let is_bound = self.talk.brief().is_none_or(|brief| self.equipment.model.is_bound(self.choice(brief)));
+        let messages =
+            compact::compact(self.talk.messages(), fits, is_bound).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
         let (event, after) = self.shortened(&messages, "ledger");
         if after * 10 > before * 8 && after > fits {
             return Err(full().into());

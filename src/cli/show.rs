@@ -9,7 +9,7 @@ use super::{
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    engine::{Says, checkpoint_ref, doctor::Check, health},
+    engine::{Project, Says, checkpoint_ref, doctor::Check, health},
     event::{Event, Isolation, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
@@ -32,7 +32,10 @@ pub(super) fn run(args: &args::Show, context: &mut Context) -> Result<u8, Failed
     let text = if args.artifacts {
         artefacts(&records, dir.path(), node.map(|(id, _)| id))
     } else if args.cache {
-        cache::screen(&records, &report, node.map(|(id, _)| id), context.color)
+        // What the configuration says of a model holds here too; where it cannot be read, what is known of it.
+        let endpoints = Project::open(context.settings.clone()).map(|project| project.endpoints()).unwrap_or_default();
+        let minimum = |model: &str| endpoints.capabilities(model).cache_minimum;
+        cache::screen(&records, &report, node.map(|(id, _)| id), &minimum, context.color)
     } else if args.json {
         let chosen = records.iter().filter(|record| node.is_none_or(|(id, _)| record.event.node() == Some(id)));
         chosen.map(|record| Ok(json_text(record)? + "\n")).collect::<Result<String, serde_json::Error>>().map_err(std::io::Error::from)?

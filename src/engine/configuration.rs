@@ -263,6 +263,14 @@ impl Configuration {
                     found.push(error(codes::MISSING_KEY, name, message).help(format!("only a built-in provider has one of its own: {known}")));
                 }
             }
+            for (name, provider) in &written.providers {
+                let before = BuiltIn::named(&name.value).and_then(|built_in| Endpoints::from_env(&|_| None).get(built_in.name).cloned());
+                let Some(endpoint) = endpoint(&name.value, provider, before, &BTreeMap::new()) else { continue };
+                for (word, _) in provider.extra.iter().filter(|(word, _)| endpoint.is_own(&word.value)) {
+                    let message = format!("`extra` may not say `{}`, which every request says itself", word.value);
+                    found.push(error(codes::UNKNOWN_KEY, word, message).help("what can be said of it stands in `models` of the provider, or in the workflow"));
+                }
+            }
             let choices = written.models.iter().flat_map(|(_, alias)| &alias.choices).chain(written.prices.iter().map(|(name, _)| name));
             let model = written.defaults.model.iter().filter(|model| !aliases.contains(model.as_str()));
             for choice in choices.chain(model) {
@@ -320,7 +328,15 @@ fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environmen
     let plain = Endpoint::new(name, protocol, url.as_deref().or(before.as_ref().map(|before| before.base_url.as_str()))?);
     let mut made = match before {
         Some(before) if before.base_url == plain.base_url => Endpoint { protocol, ..before },
-        Some(before) => Endpoint { headers: before.headers, key: before.key, bearer: before.bearer, models: before.models, timeouts: before.timeouts, ..plain },
+        Some(before) => Endpoint {
+            headers: before.headers,
+            key: before.key,
+            bearer: before.bearer,
+            extra: before.extra,
+            models: before.models,
+            timeouts: before.timeouts,
+            ..plain
+        },
         None => plain,
     };
     if let Some(variable) = &written.key_env
@@ -333,6 +349,7 @@ fn endpoint(name: &str, written: &Provider, before: Option<Endpoint>, environmen
         made.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&header.value));
         made.headers.push((header.value.clone(), value.value.clone()));
     }
+    made.extra.extend(written.extra.iter().map(|(word, value)| (word.value.clone(), value.clone())));
     made.bearer = written.bearer.unwrap_or(made.bearer);
     for (model, said) in &written.models {
         made.models.entry(model.value.clone()).or_default().extend(said.as_object().cloned().unwrap_or_default());

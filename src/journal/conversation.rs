@@ -57,6 +57,7 @@ pub struct Talk {
     questions: Vec<Question>,
     asked: u32,
     told: usize,
+    must_answer: bool,
     shown: Vec<String>,
 }
 
@@ -403,6 +404,11 @@ impl Talk {
         self.told
     }
 
+    /// Returns whether nothing is wanted but the answer, which was asked for again.
+    pub fn must_answer(&self) -> bool {
+        self.must_answer
+    }
+
     /// Returns the running hashes of what the model was shown, since the conversation was last shortened.
     pub fn shown(&self) -> &[String] {
         &self.shown
@@ -474,6 +480,7 @@ impl Talk {
     }
 
     fn count(&mut self, why: Why) {
+        self.must_answer = why == Why::SchemaMismatch;
         match why {
             Why::VerifyRed => self.tally.reds += 1,
             Why::SchemaMismatch => self.tally.misfits += 1,
@@ -500,6 +507,7 @@ impl Talk {
     }
 
     fn replied(&mut self, reply: &Reply) {
+        self.must_answer = false;
         let Usage { cache_read, cache_write, output, .. } = reply.usage;
         self.sizing = Sizing {
             counted: reply.usage.prompt(),

@@ -2,8 +2,7 @@
 //!
 //! A row of `models.json` is named by the beginning of a model's id, and says only what is other than in the rows whose names
 //! it begins with; the row without a name is that of every model, and so holds for one that nobody knows: what no server
-//! refuses. Sampling parameters, forced tools and prefilled replies are told of and never used: no request holds any, since
-//! the strongest models refuse them.
+//! refuses. No request holds what its model is known to refuse: see `provider` for what is left out where.
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -18,6 +17,8 @@ pub enum Thinking {
     Adaptive,
     /// That too, and that its summary is to be shown.
     Summarized,
+    /// That it is not to. No row says so; where the user does of a model that always thinks, its row holds.
+    Disabled,
 }
 
 /// The words a model takes for effort.
@@ -44,7 +45,7 @@ pub struct Capabilities {
     pub max_output: u32,
     /// What is written about thinking.
     pub thinking: Thinking,
-    /// Whether it cannot be told not to think.
+    /// Whether it cannot be told not to think, so that it never is.
     pub always_thinks: bool,
     /// The words for effort.
     pub effort: Effort,
@@ -54,15 +55,18 @@ pub struct Capabilities {
     /// Whether it wants its reasoning back on messages with tool calls (Chat Completions).
     #[serde(rename = "reasoning_back")]
     pub wants_reasoning_back: bool,
-    /// Whether it takes a tool choice that forces a call.
+    /// Whether the longest reply is told it as `max_completion_tokens` (Chat Completions).
+    #[serde(rename = "max_completion_tokens")]
+    pub counts_reasoning: bool,
+    /// Whether it takes a tool choice that forces a call: an answer that is asked for again is then forced.
     pub forced_tools: bool,
-    /// Whether it takes sampling parameters.
+    /// Whether it takes sampling parameters; where not, those of the user's are not sent.
     pub sampling: bool,
-    /// Whether it goes on with a reply that was begun for it.
+    /// Whether it goes on with a reply that was begun for it; where not, it is told to.
     pub prefill: bool,
-    /// Whether its thinking is only taken back after exactly what came before it.
+    /// Whether its thinking is only taken back after exactly what came before it; where not, it is kept when a conversation is shortened.
     pub prefix_bound: bool,
-    /// The shortest prompt that is cached, in tokens.
+    /// The shortest prompt that is cached, in tokens: no mark is set and nobody waits for a shorter one.
     pub cache_minimum: u32,
     /// The prompt beyond which all of it costs more, in tokens: conversations are kept below it.
     pub price_step: Option<u64>,
@@ -86,7 +90,11 @@ pub(super) fn said_otherwise(model: &str, said: &Row) -> Capabilities {
     let read = |row: &Row| serde_json::from_value(Value::Object(row.clone()));
     let mut all = listed.clone();
     all.extend(said.clone());
-    read(&all).or_else(|_| read(&listed)).expect("the table is tested to be whole")
+    let known: Capabilities = read(&all).or_else(|_| read(&listed)).expect("the table is tested to be whole");
+    if known.thinking == Thinking::Disabled && known.always_thinks {
+        return Capabilities { thinking: read(&listed).map_or(Thinking::Unsaid, |listed| listed.thinking), ..known };
+    }
+    known
 }
 
 /// Returns whether a model is listed.
@@ -115,7 +123,7 @@ mod tests {
         for name in MODELS.keys() {
             let listed = capabilities(name);
             assert!(listed.window >= 128_000 && listed.max_output >= 4_096, "{name}");
-            assert!(!(listed.always_thinks && (listed.sampling || listed.prefill)), "{name}");
+            assert!(!(listed.always_thinks && listed.prefill) && listed.thinking != Thinking::Disabled, "{name}");
             assert_eq!(is_known(name), !name.is_empty());
         }
         assert_eq!(MODELS.keys().next().map(String::as_str), Some(""), "the row of every model comes first");
@@ -148,8 +156,9 @@ mod tests {
             ("claude-sonnet-4-6", [false, true, true, false, false]),
             ("claude-haiku-4-5", [false, true, true, true, false]),
             ("gpt-6-sol", [false, true, false, false, true]),
-            ("gemini-3.7-flash", [false, true, false, false, true]),
-            ("who-knows", [false; 5]),
+            ("gemini-3.7-flash", [true, true, false, false, true]),
+            ("gemini-2.5-flash", [false, true, true, false, false]),
+            ("who-knows", [false, false, true, false, false]),
         ] {
             let c = capabilities(id);
             assert_eq!([c.always_thinks, c.forced_tools, c.sampling, c.prefill, c.prefix_bound], wanted, "{id}");
@@ -175,5 +184,7 @@ mod tests {
         assert_eq!((c.window, c.effort, c.thinking, c.price_step), (5, Effort::Words(vec!["low".to_owned()]), Thinking::Unsaid, Some(7)));
         assert_eq!(c.max_output, 128_000);
         assert_eq!(said(json!({"window": "wide"})), capabilities("claude-opus-5-5"));
+        assert_eq!(said(json!({"thinking": "disabled"})), capabilities("claude-opus-5-5"), "it always thinks");
+        assert_eq!(said(json!({"thinking": "disabled", "always_thinks": false})).thinking, Thinking::Disabled);
     }
 }

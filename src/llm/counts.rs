@@ -95,7 +95,8 @@ fn whole(number: f64) -> Option<u64> {
     (number.is_finite() && number >= 0.0).then(|| number.ceil() as u64)
 }
 
-fn tokens(bytes: usize) -> u64 {
+/// Estimates the tokens of a text.
+pub(super) fn tokens(bytes: usize) -> u64 {
     (bytes as u64 * 10).div_ceil(32)
 }
 

@@ -1,7 +1,7 @@
 //! Where models are served: providers, their addresses and keys.
 //!
 //! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
-use super::{Capabilities, ModelError, ModelErrorKind, Price, capability};
+use super::{Capabilities, ModelError, ModelErrorKind, Price, anthropic::VERSION, capability};
 use crate::{event::BlobId, http::Timeouts, secrets::Secrets};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -142,6 +142,8 @@ pub struct Endpoint {
     pub bearer: bool,
     /// Sent beside the protocol's own headers; one of the same name replaces it (`anthropic-version`, say).
     pub headers: Vec<(String, String)>,
+    /// What every request holds besides, where its model takes it; of Gemini's in `generationConfig`.
+    pub extra: Map<String, Value>,
     /// Whether it takes a JSON Schema for the answer. Chat Completions only: for Anthropic the model decides.
     pub takes_schema: bool,
     /// The size of its models' windows, where the user said so.
@@ -166,6 +168,7 @@ impl Endpoint {
             key: None,
             bearer: false,
             headers: Vec::new(),
+            extra: Map::new(),
             takes_schema: false,
             window: None,
             models: BTreeMap::new(),
@@ -182,12 +185,16 @@ impl Endpoint {
     }
 
     /// Returns what a model can do here. Whether an answer can be held to a schema is the server's to say where it speaks Chat
-    /// Completions, is a part of Responses, and otherwise hangs on the model.
+    /// Completions, is a part of Responses, and otherwise hangs on the model. Anthropic's API has no sampling parameters since its
+    /// version of October 2026, whatever the model.
     pub fn capabilities(&self, model: &str) -> Capabilities {
         let mut said = Map::new();
         match self.protocol {
             Protocol::OpenAiChat => drop(said.insert("schema".to_owned(), self.takes_schema.into())),
             Protocol::OpenAiResponses => drop(said.insert("schema".to_owned(), true.into())),
+            Protocol::Anthropic if self.headers.iter().all(|(name, value)| !name.eq_ignore_ascii_case("anthropic-version") || value.as_str() >= VERSION) => {
+                drop(said.insert("sampling".to_owned(), false.into()));
+            }
             Protocol::Anthropic | Protocol::Gemini => {}
         }
         if let Some(window) = self.window {
@@ -202,6 +209,11 @@ impl Endpoint {
         let mut endpoint = self.clone();
         endpoint.models.entry(model.to_owned()).or_default().insert("schema".to_owned(), false.into());
         endpoint
+    }
+
+    /// Returns whether a word of `extra` is one that requests have for what they are made of.
+    pub fn is_own(&self, word: &str) -> bool {
+        super::provider(self.protocol).own_words().contains(&word)
     }
 
     /// Returns the size of a model's window, where the user said so.
@@ -266,6 +278,12 @@ impl Endpoints {
     /// Returns a provider.
     pub fn get(&self, name: &str) -> Option<&Endpoint> {
         self.0.get(name)
+    }
+
+    /// Returns what a `provider/model` can do, whether its provider is known or not.
+    pub fn capabilities(&self, model: &str) -> Capabilities {
+        let (name, id) = model.split_once('/').unwrap_or(("", model));
+        self.get(name).map_or_else(|| capability::capabilities(id), |endpoint| endpoint.capabilities(id))
     }
 
     /// Returns the names of the providers, sorted.

@@ -5,7 +5,7 @@
 //! that is told at once and not waited for, by this call and by all that share its limit. One that is only told to slow down
 //! has not failed as long as others get through: it is slowed down, and asked again until it has its turn.
 use super::{
-    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Retry, Sink, Target, capability,
+    Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Retry, Sink, Target, capability, counts,
     fault::{Crowded, Fault, RetryHints},
     limiter::{self, Account, Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
@@ -30,8 +30,6 @@ use tracing::Instrument as _;
 
 /// How often one who waits for a place shows that it is alive, and says what it waits for.
 const BEAT: Duration = Duration::from_secs(1);
-/// System text and tools of fewer bytes are not worth waiting for: providers cache from about 1000 tokens on.
-const PREFIX_BYTES: usize = 4096;
 
 /// How many times as many attempts may be made by one that is only told to slow down.
 const TURNS: u32 = 20;
@@ -122,18 +120,35 @@ pub struct HttpModel {
     prices: Arc<OnceCell<()>>,
     /// Models and schemas for which the provider's format was refused.
     formless: Arc<DashSet<u64>>,
+    /// Where code ran once and does no more: providers and containers.
+    expired: Arc<DashSet<u64>>,
 }
 
 impl HttpModel {
     /// Makes the model. All agents of a process should share one, or one `limiter`.
     pub fn new(client: Client, endpoints: Endpoints, limiter: Limiter, clock: Clock) -> HttpModel {
-        HttpModel { client, endpoints, limiter, retries: Retries::default(), clock, prices: Arc::default(), formless: Arc::default() }
+        let retries = Retries::default();
+        HttpModel { client, endpoints, limiter, retries, clock, prices: Arc::default(), formless: Arc::default(), expired: Arc::default() }
     }
 
     /// Sets when to try again.
     #[must_use]
     pub fn with_retries(self, retries: Retries) -> HttpModel {
         HttpModel { retries, ..self }
+    }
+
+    /// Asks one model for an answer that fits, by the provider's format for it unless that refused this one before.
+    async fn fitting(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let Some(schema) = call.output_schema else { return self.ask(call, target, sink).await };
+        let key = hash_of(&(target.label(), schema.to_string()));
+        if !self.formless.contains(&key) {
+            match self.ask(call, target, sink).await {
+                Err(error) if is_about_format(&error, call, target) => drop(self.formless.insert(key)),
+                done => return done,
+            }
+        }
+        // By the tool that takes the answer, as where there is no format at all.
+        self.ask(call, Target { endpoint: &target.endpoint.without_format(target.model), ..target }, sink).await
     }
 
     /// Asks one model, as often as makes sense.
@@ -282,21 +297,25 @@ impl Model for HttpModel {
         };
         let (endpoint, model) = self.endpoints.require(model)?;
         let target = Target { endpoint, model };
-        let Some(schema) = call.output_schema else { return self.ask(call, target, sink).await };
-        let key = hash_of(&(target.label(), schema.to_string()));
-        if !self.formless.contains(&key) {
-            match self.ask(call, target, sink).await {
-                Err(error) if is_about_format(&error, call, target) => drop(self.formless.insert(key)),
+        let Some(container) = call.container else { return self.fitting(call, target, sink).await };
+        let key = hash_of(&(&endpoint.name, container));
+        if !self.expired.contains(&key) {
+            match self.fitting(call, target, sink).await {
+                Err(error) if is_about_container(&error) => drop(self.expired.insert(key)),
                 done => return done,
             }
         }
-        // By the tool that takes the answer, as where there is no format at all.
-        self.ask(call, Target { endpoint: &endpoint.without_format(model), model }, sink).await
+        // In a new one, without what was left in the other.
+        self.fitting(&ModelCall { container: None, ..call.clone() }, target, sink).await
     }
 
     fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
         let (endpoint, model) = self.endpoints.require(model).ok()?;
         price::usd_at_once(endpoint, model, usage, self.clock.now())
+    }
+
+    fn is_bound(&self, model: &str) -> bool {
+        self.endpoints.capabilities(model).prefix_bound
     }
 
     fn window(&self, model: &str) -> u64 {
@@ -305,7 +324,7 @@ impl Model for HttpModel {
         let said = endpoint.and_then(|endpoint| endpoint.said_window(id));
         // Nobody waits for the table: before the first reply hardly anything has been said.
         let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
-        let known = endpoint.map_or_else(|| capability::capabilities(id), |endpoint| endpoint.capabilities(id));
+        let known = self.endpoints.capabilities(model);
         // Where a long prompt costs more, all of it, a conversation is shortened before it is one.
         said.or_else(priced).unwrap_or_else(|| known.price_step.map_or(known.window, |step| step.min(known.window)))
     }
@@ -316,7 +335,13 @@ fn is_about_format(error: &ModelError, call: &ModelCall<'_>, target: Target<'_>)
     let message = error.message.to_ascii_lowercase();
     let words = ["schema", "response_format", "output_config", "text.format", "grammar", "structured output"];
     let is_said = error.kind == ModelErrorKind::Rejected && words.iter().any(|word| message.contains(word));
-    is_said && provider::declared(call, &target.capabilities()).0.is_some()
+    is_said && provider::declared(call, &target.capabilities()).format.is_some()
+}
+
+/// Returns whether a provider says that where it ran code before is not there any more.
+fn is_about_container(error: &ModelError) -> bool {
+    let is_refused = matches!(error.kind, ModelErrorKind::Rejected | ModelErrorKind::UnknownModel);
+    is_refused && error.message.to_ascii_lowercase().contains("container")
 }
 
 fn is_begun(call: &ModelCall<'_>) -> bool {
@@ -339,7 +364,7 @@ fn wanted(call: &ModelCall<'_>, target: Target<'_>, request: &HttpRequest, attem
         // About 3.2 bytes a token; what is counted in fact corrects it.
         tokens: bytes as u64 * 10 / 32,
         priority,
-        prefix: (shared >= PREFIX_BYTES).then(prefix),
+        prefix: (counts::tokens(shared) >= target.capabilities().cache_minimum.into()).then(prefix),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct ModelCall<'a> {
     pub provider_tools: &'a [ProviderTool],
     /// JSON Schema that the final answer must fit; sent where the provider has a format for it, always checked by us.
     pub output_schema: Option<&'a Value>,
+    /// Whether nothing is wanted but the answer, which was asked for again.
+    pub must_answer: bool,
     /// Where the provider ran code for this conversation last.
     pub container: Option<&'a str>,
     /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.
@@ -90,6 +92,11 @@ pub trait Model: Send + Sync {
 
     /// Returns the size of the model's context window, in tokens.
     fn window(&self, model: &str) -> u64;
+
+    /// Returns whether what a model has thought can only stand after exactly what stood before it.
+    fn is_bound(&self, _model: &str) -> bool {
+        true
+    }
 
     /// Returns the dollars that `usage` of a model costs now; `None` where the price is not known, or not yet.
     fn price(&self, _model: &str, _usage: &Usage) -> Option<f64> {

@@ -1,14 +1,44 @@
 //! What a wire format is: a call to the bytes of a request, and the events of a stream to a reply. No I/O, no clock.
 use super::{
-    Capabilities, Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol, anthropic::Anthropic, capability::Effort, gemini::Gemini, openai_chat::OpenAiChat,
-    openai_responses::OpenAiResponses, schema,
+    Capabilities, Endpoint, ModelCall, ModelError, ModelErrorKind, Protocol,
+    anthropic::Anthropic,
+    capability::{Effort, Thinking},
+    fields::string,
+    gemini::Gemini,
+    openai_chat::OpenAiChat,
+    openai_responses::OpenAiResponses,
+    schema,
 };
 use crate::{
     http::HttpRequest,
     message::{Block, Message, Reply, Role, StopReason, ToolSpec, Usage, View},
 };
 use serde_json::Value;
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
+
+/// What is said behind a reply that was begun, to a model that does not go on with one.
+static GO_ON: LazyLock<Block> = LazyLock::new(|| Block::text("Go on."));
+/// How a model chooses its words: of what the user has requests hold besides, this only goes to models that take it.
+const SAMPLING: &[&str] = &[
+    "temperature",
+    "top_p",
+    "top_k",
+    "topP",
+    "topK",
+    "min_p",
+    "presence_penalty",
+    "presencePenalty",
+    "frequency_penalty",
+    "frequencyPenalty",
+    "repetition_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+];
 
 /// One model at one endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +68,9 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// `Rejected` where the call asks for what the model is known not to take.
     fn request(&self, call: &ModelCall<'_>, target: Target<'_>) -> Result<HttpRequest, ModelError>;
+
+    /// Returns the words that a request has for what it is made of: nobody else sets them.
+    fn own_words(&self) -> &'static [&'static str];
 
     /// Makes a decoder for the answer to one request.
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder>;
@@ -95,7 +128,10 @@ pub(super) struct Turn<'a> {
 /// Joins consecutive messages of one role. What of the model's turns cannot be sent is left out by `trim`, and a turn of which
 /// nothing is left with it, so that roles go on alternating; of the last turn, which is to go on, everything is kept. The same
 /// messages give the same turns, whatever is said after them.
-pub(super) fn turns<'a>(messages: &'a [Arc<Message>], trim: impl Fn(&mut Vec<&'a Block>)) -> Vec<Turn<'a>> {
+///
+/// A reply that was begun stands last only before a model that goes on with it, or where the provider paused it itself: any other
+/// model is told to go on.
+pub(super) fn turns<'a>(messages: &'a [Arc<Message>], known: &Capabilities, trim: impl Fn(&mut Vec<&'a Block>)) -> Vec<Turn<'a>> {
     let whole = joined(messages.iter().map(|message| Turn { role: message.role, blocks: message.blocks.iter().collect() }));
     let last = whole.len().saturating_sub(1);
     let trimmed = whole.into_iter().enumerate().map(|(n, mut turn)| {
@@ -104,7 +140,12 @@ pub(super) fn turns<'a>(messages: &'a [Arc<Message>], trim: impl Fn(&mut Vec<&'a
         }
         turn
     });
-    joined(trimmed)
+    let mut turns = joined(trimmed);
+    let is_begun = |turn: &Turn<'_>| turn.role == Role::Assistant && !turn.blocks.iter().any(|block| matches!(block.view(), View::Other(_)));
+    if !known.prefill && turns.last().is_some_and(is_begun) {
+        turns.push(Turn { role: Role::User, blocks: vec![&GO_ON] });
+    }
+    turns
 }
 
 fn joined<'a>(all: impl Iterator<Item = Turn<'a>>) -> Vec<Turn<'a>> {
@@ -118,17 +159,38 @@ fn joined<'a>(all: impl Iterator<Item = Turn<'a>>) -> Vec<Turn<'a>> {
     turns
 }
 
-/// Returns how an answer is held to its schema, and the tools: by the provider's own format where it has one for it, otherwise
-/// by one more tool that takes the answer and is never forced.
-pub(super) fn declared<'a>(call: &ModelCall<'a>, known: &Capabilities) -> (Option<Value>, Cow<'a, [ToolSpec]>) {
-    let Some(schema) = call.output_schema else { return (None, Cow::Borrowed(call.tools)) };
+/// How an answer is held to its schema, and the tools.
+pub(super) struct Declared<'a> {
+    /// The schema, in the provider's own format.
+    pub(super) format: Option<Value>,
+    pub(super) tools: Cow<'a, [ToolSpec]>,
+    /// Whether the tool that takes the answer is to be called now.
+    pub(super) is_forced: bool,
+}
+
+/// Returns how an answer is held to its schema: by the provider's own format where it has one for it, otherwise by one more tool
+/// that takes the answer. That is forced only where the answer is asked for again, of a model that can be.
+pub(super) fn declared<'a>(call: &ModelCall<'a>, known: &Capabilities) -> Declared<'a> {
+    let plain = Declared { format: None, tools: Cow::Borrowed(call.tools), is_forced: false };
+    let Some(schema) = call.output_schema else { return plain };
     if let Some(format) = Some(schema).filter(|_| known.takes_schema).and_then(schema::sendable) {
-        return (Some(format), Cow::Borrowed(call.tools));
+        return Declared { format: Some(format), ..plain };
     }
+    let Some(submit) = ToolSpec::submit(schema) else { return plain };
     let mut tools = call.tools.to_vec();
-    tools.extend(ToolSpec::submit(schema));
+    tools.push(submit);
     tools.sort_by(|a, b| a.name.cmp(&b.name));
-    (None, Cow::Owned(tools))
+    Declared { tools: Cow::Owned(tools), is_forced: call.must_answer && known.forced_tools, ..plain }
+}
+
+/// Appends what the user has every request hold besides, but for what this model refuses.
+pub(super) fn push_extra(out: &mut String, known: &Capabilities, target: Target<'_>) {
+    let own = provider(target.endpoint.protocol).own_words();
+    let is_sent = |word: &str| !own.contains(&word) && (known.sampling || !SAMPLING.contains(&word));
+    for (word, value) in target.endpoint.extra.iter().filter(|(word, _)| is_sent(word)) {
+        let comma = if out.ends_with('{') { "" } else { "," };
+        out.push_str(&format!("{comma}{}:{value}", string(word)));
+    }
 }
 
 /// Returns the effort to send.
@@ -138,6 +200,10 @@ pub(super) fn effort<'a>(call: &ModelCall<'a>, known: &Capabilities, target: Tar
         (Some(word), Effort::Words(words)) if !words.iter().any(|known| known == word) => {
             let message = format!("{}: there is no effort `{word}`", target.label());
             Err(ModelError::new(ModelErrorKind::Rejected, message).hint(format!("the efforts of this model are {}", words.join(", "))))
+        }
+        (Some(word @ ("xhigh" | "max")), _) if known.thinking == Thinking::Disabled => {
+            let message = format!("{}: the effort `{word}` needs thinking, and `thinking` is `disabled`", target.label());
+            Err(ModelError::new(ModelErrorKind::Rejected, message).hint("take a lower effort, or let the model think"))
         }
         (Some(word), Effort::Words(_) | Effort::Any) => Ok(Some(word)),
     }

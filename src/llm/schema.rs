@@ -54,6 +54,67 @@ pub(super) fn sendable(schema: &Value) -> Option<Value> {
     (is_plain && size.optional <= MAX_OPTIONAL && size.unions <= MAX_UNIONS).then_some(sent)
 }
 
+/// Words that Gemini knows, and whose meaning needs no rewriting.
+const GEMINI: &[&str] =
+    &["type", "format", "title", "description", "minItems", "maxItems", "minimum", "maximum", "required", "$id", "$anchor", "propertyOrdering"];
+
+/// Returns a schema in the words that Gemini has: a constant as an enumeration of one, what must hold together in one place, and no
+/// words that it refuses. That may let more through, which is then checked by us.
+pub(super) fn plainer(schema: &Value) -> Value {
+    let Some(object) = schema.as_object() else { return schema.clone() };
+    let each = |schemas: &Value| match schemas {
+        Value::Array(schemas) => schemas.iter().map(plainer).collect(),
+        Value::Object(schemas) => schemas.iter().map(|(name, one)| (name.clone(), plainer(one))).collect(),
+        other => other.clone(),
+    };
+    let is_listable = |value: &Value| value.is_string() || value.is_number();
+    let mut out = Map::new();
+    for (word, value) in object {
+        match word.as_str() {
+            "properties" | "$defs" | "anyOf" | "oneOf" | "prefixItems" => drop(out.insert(word.clone(), each(value))),
+            "definitions" => drop(out.insert("$defs".to_owned(), each(value))),
+            "items" | "additionalProperties" => drop(out.insert(word.clone(), plainer(value))),
+            "const" if is_listable(value) => drop(out.insert("enum".to_owned(), Value::from(vec![value.clone()]))),
+            "enum" if value.as_array().is_some_and(|values| values.iter().all(is_listable)) => drop(out.insert(word.clone(), value.clone())),
+            "$ref" => {
+                let target = value.as_str().unwrap_or_default().replace("#/definitions/", "#/$defs/");
+                out.insert(word.clone(), target.into());
+            }
+            word if GEMINI.contains(&word) => drop(out.insert(word.to_owned(), value.clone())),
+            _ => {}
+        }
+    }
+    for part in object.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        if let Value::Object(part) = plainer(part) {
+            join(&mut out, part);
+        }
+    }
+    // Beside a reference nothing else may be said.
+    if out.contains_key("$ref") {
+        out.retain(|word, _| word.starts_with('$'));
+    }
+    Value::Object(out)
+}
+
+/// Adds what must hold too; what both say stays as it is.
+fn join(out: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (word, value) in more {
+        match (out.get_mut(&word), value) {
+            (Some(Value::Object(have)), Value::Object(more)) if word == "properties" || word == "$defs" => {
+                for (name, one) in more {
+                    have.entry(name).or_insert(one);
+                }
+            }
+            (Some(Value::Array(have)), Value::Array(more)) if word == "required" => {
+                let new: Vec<Value> = more.into_iter().filter(|name| !have.contains(name)).collect();
+                have.extend(new);
+            }
+            (Some(_), _) => {}
+            (None, value) => drop(out.insert(word, value)),
+        }
+    }
+}
+
 /// Returns whether OpenAI's strict mode takes a schema that is sent: every property of every object is required, and it has no word
 /// and no size beyond what that bears.
 pub(super) fn is_strict(schema: &Value) -> bool {
@@ -265,6 +326,29 @@ mod tests {
             (deep(10), false),
         ] {
             assert_eq!(is_strict(&schema), strict, "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_gemini_refuses_is_said_in_its_words() {
+        for (schema, wanted) in [
+            (json!({"const": "a", "default": "a"}), json!({"enum": ["a"]})),
+            (json!({"type": "boolean", "const": true, "default": false, "readOnly": true}), json!({"type": "boolean"})),
+            (json!({"type": ["string", "null"], "enum": ["a", null]}), json!({"type": ["string", "null"]})),
+            (json!({"items": {"const": 1}, "minItems": 1, "uniqueItems": true}), json!({"items": {"enum": [1]}, "minItems": 1})),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"], "allOf": [
+                    {"properties": {"a": {"type": "integer"}, "b": {"const": 2}}, "required": ["b", "a"]},
+                    {"additionalProperties": false}
+                ]}),
+                json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": [2]}}, "required": ["a", "b"], "additionalProperties": false}),
+            ),
+            (
+                json!({"definitions": {"d": {"default": 1}}, "properties": {"x": {"description": "x", "allOf": [{"$ref": "#/definitions/d"}]}}}),
+                json!({"$defs": {"d": {}}, "properties": {"x": {"$ref": "#/$defs/d"}}}),
+            ),
+        ] {
+            assert_eq!(plainer(&schema), wanted, "{schema}");
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Provider {
     pub key_env: Option<Spanned<String>>,
     /// Sent with each request.
     pub headers: Entries<Spanned<String>>,
+    /// What every request holds besides.
+    pub extra: Entries<Value>,
     /// Whether the key is sent as `authorization: Bearer …`, whatever the protocol has.
     pub bearer: Option<bool>,
     /// What its models can do, by their ids; each a map of what is said.
@@ -105,6 +107,7 @@ static PROVIDER: Object = Object {
         key("base_url", Shape::Text, "Its address; with the version (`…/v1`), except for `anthropic`."),
         key("key_env", Shape::Name(Name::Variable), "The environment variable that holds its key."),
         key("headers", Shape::Map { names: Name::Free, of: &Shape::Text, min: 0 }, "Sent with each request."),
+        key("extra", Shape::Map { names: Name::Free, of: &Shape::Any, min: 0 }, "What every request holds besides; sampling only where its model takes it."),
         key("auth", word(&["own", "bearer"]), "How the key is sent: as the protocol has it, or as `authorization: Bearer`."),
         key("models", Shape::Map { names: Name::Model, of: &Shape::Object(&CAPABILITIES), min: 0 }, "What its models can do, by their ids."),
     ],
@@ -145,8 +148,12 @@ static CAPABILITIES: Object = Object {
     keys: &[
         key("window", TOKENS, "Its window, in tokens."),
         key("max_output_tokens", Shape::Whole { min: 1, max: u32::MAX as u64 }, "Its longest reply, in tokens."),
-        key("thinking", word(&["unsaid", "adaptive", "summarized"]), "What requests say of thinking: nothing, that it may, or that its summary is shown."),
-        key("always_thinks", Shape::Flag, "Whether it cannot be told not to think."),
+        key(
+            "thinking",
+            word(&["unsaid", "adaptive", "summarized", "disabled"]),
+            "What requests say of thinking: nothing, that it may, that its summary is shown, or that it may not.",
+        ),
+        key("always_thinks", Shape::Flag, "Whether it cannot be told not to think: it is not, then."),
         key(
             "effort",
             Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, word(&["any", "none"])]),
@@ -154,11 +161,12 @@ static CAPABILITIES: Object = Object {
         ),
         key("schema", Shape::Flag, "Whether it takes a JSON Schema for its answer, beside tools."),
         key("reasoning_back", Shape::Flag, "Whether it wants its reasoning back (`openai_chat`)."),
-        key("forced_tools", Shape::Flag, "Whether a call can be forced."),
-        key("sampling", Shape::Flag, "Whether it takes sampling parameters."),
+        key("max_completion_tokens", Shape::Flag, "Whether the longest reply is told it by this word (`openai_chat`)."),
+        key("forced_tools", Shape::Flag, "Whether a call can be forced: an answer that is asked for again is."),
+        key("sampling", Shape::Flag, "Whether it takes sampling parameters: those in `extra` are sent."),
         key("prefill", Shape::Flag, "Whether it goes on with a reply that was begun for it."),
-        key("prefix_bound", Shape::Flag, "Whether its thinking is bound to what came before it."),
-        key("cache_minimum", Shape::Whole { min: 0, max: u32::MAX as u64 }, "The shortest prompt that is cached, in tokens."),
+        key("prefix_bound", Shape::Flag, "Whether its thinking is bound to what came before it, and left out when that is shortened."),
+        key("cache_minimum", Shape::Whole { min: 0, max: u32::MAX as u64 }, "The shortest prompt that is cached, in tokens: shorter ones are not marked."),
         key("price_step", TOKENS, "The prompt beyond which all of it costs more, in tokens."),
     ],
     others: None,
@@ -238,6 +246,7 @@ fn provider(fields: &Fields<'_>) -> Provider {
         base_url: fields.text("base_url"),
         key_env: fields.text("key_env"),
         headers: fields.templates("headers"),
+        extra: fields.values("extra").into_iter().map(|(name, said)| (name, said.value)).collect(),
         bearer: fields.one_of("auth", &AUTH).map(|word| word.value),
         models: fields.values("models").into_iter().map(|(name, said)| (name, said.value)).collect(),
     }
@@ -268,12 +277,14 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "providers:\n  mine: { protocol: openai_chat, base_url: \"https://models.example.com/v1\", key_env: MINE_KEY, headers: { x-team: core }, auth: bearer, models: { \"qwen/qwen3:8b\": { window: 40000, effort: [low, high], schema: false } } }\nmodels: { fast: { use: mine/small, effort: low, max_output_tokens: 10 } }\ndefaults: { model: fast, timeout: 10m, idle_timeout: 1m, retry: { max: 1, on: [any], backoff: constant, delay: 1s, max_delay: 2s }, workspace: { kind: worktree, isolation: auto, base: head, setup: [a], copy: [b], link: [c], sparse: [d], env: { E: f } }, max_parallel: 3 }\n";
+        let text = "providers:\n  mine: { protocol: openai_chat, base_url: \"https://models.example.com/v1\", key_env: MINE_KEY, headers: { x-team: core }, extra: { temperature: 0.2, provider: { order: [a] } }, auth: bearer, models: { \"qwen/qwen3:8b\": { window: 40000, effort: [low, high], schema: false } } }\nmodels: { fast: { use: mine/small, effort: low, max_output_tokens: 10 } }\ndefaults: { model: fast, timeout: 10m, idle_timeout: 1m, retry: { max: 1, on: [any], backoff: constant, delay: 1s, max_delay: 2s }, workspace: { kind: worktree, isolation: auto, base: head, setup: [a], copy: [b], link: [c], sparse: [d], env: { E: f } }, max_parallel: 3 }\n";
         let read = load(text).unwrap_or_else(|errors| panic!("{errors}"));
         let (name, provider) = &read.providers[0];
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone()).unwrap_or_default();
         assert_eq!((name.as_str(), text(&provider.protocol).as_str(), text(&provider.key_env).as_str()), ("mine", "openai_chat", "MINE_KEY"));
         assert_eq!((provider.bearer, provider.models[0].0.as_str()), (Some(true), "qwen/qwen3:8b"));
+        let extra: Vec<String> = provider.extra.iter().map(|(name, said)| format!("{}={said}", name.value)).collect();
+        assert_eq!(extra, ["temperature=0.2", r#"provider={"order":["a"]}"#]);
         assert_eq!(provider.models[0].1.to_string(), r#"{"window":40000,"effort":["low","high"],"schema":false}"#);
         assert_eq!((read.models[0].1.choices[0].as_str(), read.defaults.timeout), ("mine/small", Some(Duration::from_mins(10))));
         assert!(load("").is_ok_and(|read| read.models.is_empty()) && load("# nothing\n").is_ok());

@@ -138,7 +138,8 @@ fn falls_back(first: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Benc
 #[test]
 fn another_model_is_asked_where_the_first_declines_or_cannot_be_had() {
     let refusal = || Answer::Say(Said { stop: Some("refusal".to_owned()), text: "No.".to_owned(), ..Said::default() });
-    let answers = [refusal(), Answer::error(404, "not_found_error"), Answer::wait(429, "rate_limit_error", "7200"), Answer::error(401, "authentication_error")];
+    let answers =
+        [refusal(), Answer::error(404, "not_found_error"), Answer::wait(429, "rate_limit_error", "7200"), Answer::error(401, "authentication_error"), down()];
     for answer in answers {
         let (bench, records, server) = falls_back(move |_| answer.clone());
         let fell: Vec<(&str, &str)> = records
@@ -181,17 +182,46 @@ fn the_failures_of_all_models_are_told_together() {
 #[test]
 fn what_does_not_fit_is_shortened_once_and_asked_again() {
     let too_long = r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"}}"#;
+    // Thinking that is bound to what went away is left out; that of a model which does not bind it stays.
+    for (name, thinks) in [("claude-opus-5-5", false), ("claude-opus-5", true)] {
+        shortened(name, thinks, too_long);
+    }
+}
+
+fn shortened(name: &str, thinks: bool, too_long: &'static str) {
     let server = server(move |asked| {
         let whole = String::from_utf8_lossy(&asked.body).into_owned();
         let is_shortened = whole.contains("was shortened to make room");
         match asked.turn() {
-            turn @ 0..6 if !is_shortened => Answer::Say(Said {
+            turn @ 0..12 if !is_shortened => Answer::Say(Said {
                 thinking: Some("I wonder about it".to_owned()),
                 prompt: Some(whole.len() as u64 / 3),
                 ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")}))
             }),
-            _ if is_shortened => Answer::Say(Said::text(if whole.contains("I wonder about it") { "thinks" } else { "done" })),
+            turn if is_shortened => Answer::Say(Said::text(&format!("kept: {}, thinking: {}", turn > 0, whole.contains("I wonder about it")))),
             _ => Answer::Status(400, Vec::new(), too_long.to_owned()),
+        }
+    });
+    let mut bench = bench(&server, &ONE.replace("claude-opus-5-5", name));
+    for n in 0..12 {
+        bench = bench.file(&format!("{n}.txt"), &"a line\n".repeat(900));
+    }
+    let bench = bench.commit("files");
+    bench.spinney(&["run", "w"]).code(0);
+    let records = checked(&bench);
+    assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
+    assert_eq!(outcome(&records, "read")["succeeded"]["output"], format!("kept: true, thinking: {thinks}"), "{name}");
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_reply_that_fills_the_window_is_gone_on_with_once_earlier_parts_are_dropped() {
+    let server = server(|asked| {
+        let is_shortened = String::from_utf8_lossy(&asked.body).contains("was shortened to make room");
+        match asked.turn() {
+            _ if is_shortened => Answer::Say(Said::text("done")),
+            turn @ 0..6 => Answer::Say(Said { prompt: Some(9_000), ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": format!("{turn}.txt")})) }),
+            _ => Answer::Say(Said { stop: Some("model_context_window_exceeded".to_owned()), prompt: Some(9_000), ..Said::text("half a") }),
         }
     });
     let mut bench = bench(&server, ONE);
@@ -202,7 +232,8 @@ fn what_does_not_fit_is_shortened_once_and_asked_again() {
     bench.spinney(&["run", "w"]).code(0);
     let records = checked(&bench);
     assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
-    assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done", "without the thinking, which is bound to what went away");
+    assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done");
+    assert_eq!(server.problems(), Vec::<String>::new());
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl Talk {
             tools: &[],
             provider_tools: &[],
             output_schema: None,
+            must_answer: false,
             container: None,
             messages: &self.messages,
         };

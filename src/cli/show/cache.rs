@@ -10,7 +10,6 @@ use super::super::{
 use crate::{
     clock::Timestamp,
     event::{Event, NodeId, Record},
-    llm::capabilities,
     message::Usage,
 };
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
@@ -53,7 +52,8 @@ struct Before {
 }
 
 /// Writes what became of the cache, request by request, for one node or for all.
-pub(super) fn screen(records: &[Record], report: &Report, of: Option<&NodeId>, color: bool) -> String {
+/// `minimum` says how many tokens a prompt has at least that its model caches.
+pub(super) fn screen(records: &[Record], report: &Report, of: Option<&NodeId>, minimum: &dyn Fn(&str) -> u32, color: bool) -> String {
     let mut conversations: BTreeMap<&NodeId, Before> = BTreeMap::new();
     let mut asked: BTreeMap<&NodeId, Timestamp> = BTreeMap::new();
     let mut tables: BTreeMap<&NodeId, Table> = BTreeMap::new();
@@ -72,7 +72,7 @@ pub(super) fn screen(records: &[Record], report: &Report, of: Option<&NodeId>, c
             Event::ModelReplied { reply, .. } => {
                 let before = conversations.get(node);
                 let sent = asked.get(node).copied().unwrap_or(record.at);
-                let fate = fate(before, &reply.model, reply.usage, sent);
+                let fate = fate(before, (&reply.model, minimum(&reply.model)), reply.usage, sent);
                 let table = tables.entry(node).or_insert_with(head);
                 table.row(row(&fate, reply.usage));
                 all += reply.usage;
@@ -137,8 +137,7 @@ fn words(fate: &Fate) -> (String, Tone) {
 }
 
 /// Says what became of the cache at a request that was sent then.
-fn fate(before: Option<&Before>, model: &str, usage: Usage, sent: Timestamp) -> Fate {
-    let minimum = capabilities(model).cache_minimum;
+fn fate(before: Option<&Before>, (model, minimum): (&str, u32), usage: Usage, sent: Timestamp) -> Fate {
     if usage.cache_read + usage.cache_write == 0 && usage.prompt() < u64::from(minimum) {
         return Fate::Short(minimum);
     }
@@ -177,7 +176,7 @@ mod tests {
     }
 
     fn then(before: Option<&Before>, usage: Usage, after_s: u64) -> Fate {
-        fate(before, "anthropic/claude-sonnet-5-5", usage, Timestamp(1_000 + after_s * 1_000))
+        fate(before, ("anthropic/claude-sonnet-5-5", 512), usage, Timestamp(1_000 + after_s * 1_000))
     }
 
     #[test]
@@ -203,7 +202,8 @@ mod tests {
 
     #[test]
     fn prompts_that_are_not_cached_are_said_so() {
-        assert!(matches!(then(None, usage(100, 0, 0), 0), Fate::Short(_)));
+        assert_eq!(then(None, usage(511, 0, 0), 0), Fate::Short(512));
+        assert_eq!(then(None, usage(512, 0, 0), 0), Fate::First);
         assert_eq!(then(Some(&before(usage(9_000, 0, 0))), usage(9_500, 0, 0), 60), Fate::Unused);
     }
 }

@@ -176,7 +176,7 @@ fn a_cache_is_told_request_by_request_with_why_it_was_lost() {
         with_usage(&fix, "openai/gpt-6-sol", 5_100, 0, 0),
     ]);
     let report = Report::of(&records);
-    let text = cache::screen(&records, &report, None, false);
+    let text = cache::screen(&records, &report, None, &|_| 512, false);
     assert_eq!(
         text,
         "\
@@ -190,5 +190,5 @@ fix
 39 % of 35k prompt tokens were read from the cache, 15k were written into it
 "
     );
-    assert_eq!(cache::screen(&records, &report, Some(&node("other")), false), "No model was asked.\n");
+    assert_eq!(cache::screen(&records, &report, Some(&node("other")), &|_| 512, false), "No model was asked.\n");
 }

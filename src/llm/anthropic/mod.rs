@@ -3,21 +3,22 @@ mod decoder;
 
 use super::{
     Decoder, ModelCall, ModelError, Provider, Target,
-    capability::Thinking,
+    capability::{Capabilities, Thinking},
+    counts,
     fields::{Fields, push_field, push_string, string},
     neutral::kept,
-    provider::{Turn, declared, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, push_extra, turns},
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, ProviderTool, Role, ToolSpec, View},
+    message::{Block, ProviderTool, Role, SUBMIT, ToolSpec, View},
 };
 use decoder::MessagesDecoder;
 use serde_json::{Value, json};
 
 /// The version of the API that is asked for, unless the endpoint's headers name another.
 pub(super) const VERSION: &str = "2026-10-21";
-const CACHE_MARK: &str = r#""cache_control":{"type":"ephemeral"}"#;
+const CACHE_MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// The wire format.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,10 @@ impl Provider for Anthropic {
             headers: headers(endpoint, &[("anthropic-version", VERSION)], "x-api-key"),
             body: body(call, target)?.into_bytes(),
         })
+    }
+
+    fn own_words(&self) -> &'static [&'static str] {
+        &["model", "max_tokens", "stream", "thinking", "output_config", "tools", "tool_choice", "system", "messages", "container"]
     }
 
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
@@ -52,21 +57,30 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         Thinking::Unsaid => {}
         Thinking::Adaptive => push_field(&mut out, "thinking", r#"{"type":"adaptive"}"#),
         Thinking::Summarized => push_field(&mut out, "thinking", r#"{"type":"adaptive","display":"summarized"}"#),
+        Thinking::Disabled => push_field(&mut out, "thinking", r#"{"type":"disabled"}"#),
     }
-    let (format, declared) = declared(call, &model);
-    if let Some(config) = output_config(effort(call, &model, target)?, format) {
+    let declared = declared(call, &model);
+    if let Some(config) = output_config(effort(call, &model, target)?, declared.format) {
         push_field(&mut out, "output_config", &config);
     }
-    if !declared.is_empty() || !call.provider_tools.is_empty() {
-        push_field(&mut out, "tools", &tools(&declared, call.provider_tools));
+    push_extra(&mut out, &model, target);
+    let mut prefix = Prefix::new(&model);
+    if !declared.tools.is_empty() || !call.provider_tools.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared.tools, call.provider_tools, &mut prefix));
     }
     if !call.system.trim().is_empty() {
-        push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{},{CACHE_MARK}}}]"#, string(call.system)));
+        let text = string(call.system);
+        let mark = if prefix.is_cached_with(text.len()) { CACHE_MARK } else { "" };
+        push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{text}{mark}}}]"#));
     }
-    push_field(&mut out, "messages", &messages(&turns(call.messages, trim)));
-    // Behind the messages: it comes up in the middle of a conversation.
+    push_field(&mut out, "messages", &messages(&turns(call.messages, &model, trim), &mut prefix));
+    // Behind the messages, as all that comes up in the middle of a conversation.
     if let Some(container) = call.container {
         push_field(&mut out, "container", &string(container));
+    }
+    // A model that thinks is not forced: with thinking only a choice of its own is taken.
+    if declared.is_forced && matches!(model.thinking, Thinking::Unsaid | Thinking::Disabled) {
+        push_field(&mut out, "tool_choice", &format!(r#"{{"type":"tool","name":"{SUBMIT}"}}"#));
     }
     out.push('}');
     Ok(out)
@@ -83,7 +97,25 @@ fn output_config(effort: Option<&str>, format: Option<Value>) -> Option<String> 
     (!config.is_empty()).then(|| Value::Object(config).to_string())
 }
 
-fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
+/// What stands before a place in the prompt: only what is long enough is cached, and so worth a mark.
+struct Prefix {
+    bytes: usize,
+    minimum: u64,
+}
+
+impl Prefix {
+    fn new(model: &Capabilities) -> Prefix {
+        Prefix { bytes: 0, minimum: model.cache_minimum.into() }
+    }
+
+    /// Passes so many bytes, and returns whether what is behind is cached.
+    fn is_cached_with(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        counts::tokens(self.bytes) >= self.minimum
+    }
+}
+
+fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool], prefix: &mut Prefix) -> String {
     let at_the_provider = provider_tools.iter().map(|tool| {
         let version = match tool {
             ProviderTool::CodeExecution => "20250825",
@@ -97,8 +129,10 @@ fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
         push_field(&mut out, "input_schema", &tool.input_schema.to_string());
         out
     });
+    let all = at_the_provider.chain(ours).collect::<Vec<_>>().join("},");
     // The last one bears the mark.
-    format!("[{},{CACHE_MARK}}}]", at_the_provider.chain(ours).collect::<Vec<_>>().join("},"))
+    let mark = if prefix.is_cached_with(all.len()) { CACHE_MARK } else { "" };
+    format!("[{all}{mark}}}]")
 }
 
 /// Leaves out thinking that is refused: that which was cut before it was signed, and that which ends a message, where nothing came
@@ -119,7 +153,7 @@ fn is_thinking(block: &Block) -> bool {
     }
 }
 
-fn messages(turns: &[Turn<'_>]) -> String {
+fn messages(turns: &[Turn<'_>], prefix: &mut Prefix) -> String {
     // With the ends of tools and system these make the four marks that are allowed.
     let marked: Vec<usize> = turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == Role::User).map(|(n, _)| n).take(2).collect();
     let mut out = String::from("[");
@@ -131,7 +165,16 @@ fn messages(turns: &[Turn<'_>]) -> String {
             Role::User => r#"{"role":"user","content":["#,
             Role::Assistant => r#"{"role":"assistant","content":["#,
         });
-        let mark = if marked.contains(&n) { turn.blocks.iter().rposition(|block| is_markable(block)) } else { None };
+        if let Some(results) =
+            turn.role.eq(&Role::User).then(|| n.checked_sub(1)).flatten().filter(|before| waits(&turns[*before])).and_then(|_| only_results(turn))
+        {
+            prefix.bytes += results.len();
+            out.push_str(&results);
+            out.push_str("]}");
+            continue;
+        }
+        let is_cached = prefix.is_cached_with(turn.blocks.iter().map(|block| block.raw().as_str().len()).sum());
+        let mark = if is_cached && marked.contains(&n) { turn.blocks.iter().rposition(|block| is_markable(block)) } else { None };
         for (at, block) in turn.blocks.iter().enumerate() {
             if at > 0 {
                 out.push(',');
@@ -140,7 +183,6 @@ fn messages(turns: &[Turn<'_>]) -> String {
             match raw.strip_suffix('}') {
                 Some(open) if mark == Some(at) => {
                     out.push_str(open);
-                    out.push(',');
                     out.push_str(CACHE_MARK);
                     out.push('}');
                 }
@@ -151,6 +193,30 @@ fn messages(turns: &[Turn<'_>]) -> String {
     }
     out.push(']');
     out
+}
+
+/// Returns whether a tool that runs at the provider waits for one of ours.
+fn waits(turn: &Turn<'_>) -> bool {
+    let told = |block: &&Block, key: &str| Fields::parse(block.raw().as_str()).ok()?.text(key);
+    let answered: Vec<String> = turn.blocks.iter().filter_map(|block| told(block, "tool_use_id")).collect();
+    let asked = turn.blocks.iter().filter(|block| matches!(block.view(), View::Other(kind) if kind == "server_tool_use"));
+    asked.filter_map(|block| told(block, "id")).any(|id| !answered.contains(&id))
+}
+
+/// Writes a turn as nothing but results, as it must be where a provider's tool waits for them: what else is said stands in the last.
+/// `None` where nothing else is said.
+fn only_results(turn: &Turn<'_>) -> Option<String> {
+    let (results, others): (Vec<&Block>, Vec<&Block>) = turn.blocks.iter().partition(|block| matches!(block.view(), View::ToolResult(_)));
+    let (last, before) = results.split_last().filter(|_| !others.is_empty())?;
+    let mut fields = Fields::parse(last.raw().as_str()).ok()?;
+    let own = match fields.get("content")? {
+        "\"\"" => None,
+        text if text.starts_with('"') => Some(format!(r#"{{"type":"text","text":{text}}}"#)),
+        list => Some(list.trim_start_matches('[').trim_end_matches(']').to_owned()),
+    };
+    let parts: Vec<String> = own.into_iter().filter(|own| !own.is_empty()).chain(others.iter().map(|block| block.raw().as_str().to_owned())).collect();
+    fields.set("content", format!("[{}]", parts.join(",")));
+    Some(before.iter().map(|block| block.raw().as_str().to_owned()).chain([fields.write()]).collect::<Vec<_>>().join(","))
 }
 
 /// Returns whether a cache mark may be added: not to thinking, and not where there is one.

@@ -9,11 +9,12 @@ use super::{
     capability::{Capabilities, Thinking},
     fields::{Fields, push_field, string},
     neutral::{kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, push_extra, turns},
+    schema,
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, ProviderTool, Role, ToolCall, ToolResult, ToolSpec, View},
+    message::{Block, ProviderTool, Role, SUBMIT, ToolCall, ToolResult, ToolSpec, View},
 };
 use decoder::GeminiDecoder;
 use serde_json::Value;
@@ -33,6 +34,10 @@ impl Provider for Gemini {
         Ok(HttpRequest { url, headers: headers(endpoint, &[], "x-goog-api-key"), body: body(call, target)?.into_bytes() })
     }
 
+    fn own_words(&self) -> &'static [&'static str] {
+        &["maxOutputTokens", "thinkingConfig", "responseMimeType", "responseJsonSchema"]
+    }
+
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
         Box::new(GeminiDecoder::new(call, target))
     }
@@ -43,8 +48,9 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str(r#"{"generationConfig":"#);
     let model = target.capabilities();
-    let (format, declared) = declared(call, &model);
-    out.push_str(&config(call, format, (&model, target))?);
+    let declared = declared(call, &model);
+    out.push_str(&config(call, declared.format, (&model, target))?);
+    let (forced, declared) = (declared.is_forced, declared.tools);
     let mut tools: Vec<String> = call.provider_tools.iter().map(|tool| at_the_provider(*tool).to_owned()).collect();
     if !declared.is_empty() {
         tools.push(format!(r#"{{"functionDeclarations":{}}}"#, declarations(&declared)));
@@ -52,14 +58,21 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !tools.is_empty() {
         push_field(&mut out, "tools", &format!("[{}]", tools.join(",")));
     }
-    if !declared.is_empty() && !call.provider_tools.is_empty() {
-        // Its tools and ours go together only where what its tools did is shown.
-        push_field(&mut out, "toolConfig", r#"{"includeServerSideToolInvocations":true}"#);
-    }
     if !call.system.trim().is_empty() {
         push_field(&mut out, "systemInstruction", &format!(r#"{{"parts":[{{"text":{}}}]}}"#, string(call.system)));
     }
-    push_field(&mut out, "contents", &contents(&turns(call.messages, trim)));
+    push_field(&mut out, "contents", &contents(&turns(call.messages, &model, trim)));
+    let mut choice = Fields::default();
+    if forced {
+        choice.set("functionCallingConfig", format!(r#"{{"mode":"ANY","allowedFunctionNames":["{SUBMIT}"]}}"#));
+    }
+    if !declared.is_empty() && !call.provider_tools.is_empty() {
+        // Its tools and ours go together only where what its tools did is shown.
+        choice.set("includeServerSideToolInvocations", "true".to_owned());
+    }
+    if choice != Fields::default() {
+        push_field(&mut out, "toolConfig", &choice.write());
+    }
     out.push('}');
     Ok(out)
 }
@@ -73,17 +86,24 @@ fn config(call: &ModelCall<'_>, format: Option<Value>, (model, target): (&Capabi
     if model.thinking == Thinking::Summarized {
         thinking.set("includeThoughts", "true".to_owned());
     }
+    if model.thinking == Thinking::Disabled {
+        thinking.set("thinkingBudget", "0".to_owned());
+    }
     if let Some(word) = effort(call, model, target)? {
-        thinking.set("thinkingLevel", string(word));
+        thinking.set("thinkingLevel", string(&word.to_ascii_uppercase()));
     }
     if thinking != Fields::default() {
         config.set("thinkingConfig", thinking.write());
     }
     if let Some(schema) = format {
         config.set("responseMimeType", string("application/json"));
-        config.set("responseJsonSchema", schema.to_string());
+        config.set("responseJsonSchema", schema::plainer(&schema).to_string());
     }
-    Ok(config.write())
+    let mut config = config.write();
+    config.truncate(config.len() - 1);
+    push_extra(&mut config, model, target);
+    config.push('}');
+    Ok(config)
 }
 
 fn at_the_provider(tool: ProviderTool) -> &'static str {
@@ -97,7 +117,7 @@ fn declarations(tools: &[ToolSpec]) -> String {
     let declaration = |tool: &ToolSpec| {
         let mut out = format!(r#"{{"name":{}"#, string(&tool.name));
         push_field(&mut out, "description", &string(&tool.description));
-        push_field(&mut out, "parametersJsonSchema", &tool.input_schema.to_string());
+        push_field(&mut out, "parametersJsonSchema", &schema::plainer(&tool.input_schema).to_string());
         out.push('}');
         out
     };

@@ -6,15 +6,16 @@ mod calls;
 mod decoder;
 
 use super::{
-    Decoder, Endpoint, ModelCall, ModelError, ModelErrorKind, Provider, Target,
+    Decoder, ModelCall, ModelError, ModelErrorKind, Provider, Target,
+    capability::Thinking,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, push_extra, turns},
     schema,
 };
 use crate::{
     http::HttpRequest,
-    message::{Block, Role, ToolSpec, View},
+    message::{Block, Role, SUBMIT, ToolSpec, View},
 };
 use decoder::ChatDecoder;
 use serde_json::json;
@@ -36,6 +37,10 @@ impl Provider for OpenAiChat {
         })
     }
 
+    fn own_words(&self) -> &'static [&'static str] {
+        &["model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "reasoning_effort", "response_format", "tools", "tool_choice", "messages"]
+    }
+
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
         Box::new(ChatDecoder::new(call, target))
     }
@@ -54,21 +59,25 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     push_field(&mut out, "stream", "true");
     push_field(&mut out, "stream_options", r#"{"include_usage":true}"#);
     if let Some(tokens) = call.max_output_tokens {
-        push_field(&mut out, limit_word(target.endpoint), &tokens.max(1).to_string());
+        push_field(&mut out, if model.counts_reasoning { "max_completion_tokens" } else { "max_tokens" }, &tokens.max(1).to_string());
     }
-    if let Some(word) = effort(call, &model, target)? {
+    if let Some(word) = effort(call, &model, target)?.or((model.thinking == Thinking::Disabled).then_some("none")) {
         push_field(&mut out, "reasoning_effort", &string(word));
     }
-    let (format, declared) = declared(call, &model);
-    if let Some(schema) = format {
+    push_extra(&mut out, &model, target);
+    let declared = declared(call, &model);
+    if let Some(schema) = declared.format {
         let strict = schema::is_strict(&schema);
         let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "response_format", &format.to_string());
     }
-    if !declared.is_empty() {
-        push_field(&mut out, "tools", &tools(&declared));
+    if !declared.tools.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared.tools));
     }
-    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages, trim), model.wants_reasoning_back));
+    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages, &model, trim), model.wants_reasoning_back));
+    if declared.is_forced {
+        push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","function":{{"name":"{SUBMIT}"}}}}"#));
+    }
     out.push('}');
     Ok(out)
 }
@@ -79,11 +88,6 @@ fn trim(blocks: &mut Vec<&Block>) {
     if !blocks.iter().any(says) {
         blocks.clear();
     }
-}
-
-/// OpenAI's own models only take the newer word, most other servers only the older.
-fn limit_word(endpoint: &Endpoint) -> &'static str {
-    if endpoint.base_url.contains("//api.openai.com/") { "max_completion_tokens" } else { "max_tokens" }
 }
 
 fn tools(tools: &[ToolSpec]) -> String {

@@ -9,19 +9,21 @@ use super::{
     capability::Thinking,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, turns},
+    provider::{Turn, declared, effort, headers, push_extra, turns},
     schema,
 };
 use crate::{
     event::BlobId,
     http::HttpRequest,
-    message::{Block, ProviderTool, Role, ToolSpec, View},
+    message::{Block, ProviderTool, Role, SUBMIT, ToolSpec, View},
 };
 use decoder::ResponsesDecoder;
 use serde_json::json;
 
 /// The field of a block that holds its item.
 const ITEM: &str = "item";
+/// The shortest limit that it takes for a reply, in tokens.
+const SHORTEST: u32 = 16;
 
 /// The wire format.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +39,10 @@ impl Provider for OpenAiResponses {
         })
     }
 
+    fn own_words(&self) -> &'static [&'static str] {
+        &["model", "stream", "store", "include", "reasoning", "max_output_tokens", "text", "tools", "tool_choice", "instructions", "prompt_cache_key", "input"]
+    }
+
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
         Box::new(ResponsesDecoder::new(call, target))
     }
@@ -50,36 +56,47 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     push_string(&mut out, target.model);
     push_field(&mut out, "stream", "true");
     push_field(&mut out, "store", "false");
-    let mut reasoning = serde_json::Map::new();
-    if let Some(word) = effort(call, &model, target)? {
+    let (mut reasoning, mut include) = (serde_json::Map::new(), Vec::new());
+    if let Some(word) = effort(call, &model, target)?.or((model.thinking == Thinking::Disabled).then_some("none")) {
         reasoning.insert("effort".to_owned(), json!(word));
     }
-    if model.thinking != Thinking::Unsaid {
-        push_field(&mut out, "include", r#"["reasoning.encrypted_content"]"#);
-        if model.thinking == Thinking::Summarized {
-            reasoning.insert("summary".to_owned(), json!("auto"));
-        }
+    if matches!(model.thinking, Thinking::Adaptive | Thinking::Summarized) {
+        include.push("reasoning.encrypted_content");
+    }
+    if model.thinking == Thinking::Summarized {
+        reasoning.insert("summary".to_owned(), json!("auto"));
+    }
+    if call.provider_tools.contains(&ProviderTool::CodeExecution) {
+        // What the code printed comes with its item, and goes back in it: nothing is stored there.
+        include.push("code_interpreter_call.outputs");
+    }
+    if !include.is_empty() {
+        push_field(&mut out, "include", &json!(include).to_string());
     }
     if !reasoning.is_empty() {
         push_field(&mut out, "reasoning", &serde_json::Value::Object(reasoning).to_string());
     }
     if let Some(tokens) = call.max_output_tokens {
-        push_field(&mut out, "max_output_tokens", &tokens.clamp(1, model.max_output.max(1)).to_string());
+        push_field(&mut out, "max_output_tokens", &tokens.min(model.max_output).max(SHORTEST).to_string());
     }
-    let (format, declared) = declared(call, &model);
-    if let Some(schema) = format {
+    push_extra(&mut out, &model, target);
+    let declared = declared(call, &model);
+    if let Some(schema) = declared.format {
         let strict = schema::is_strict(&schema);
         let format = json!({"format": {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}});
         push_field(&mut out, "text", &format.to_string());
     }
-    if !declared.is_empty() || !call.provider_tools.is_empty() {
-        push_field(&mut out, "tools", &tools(&declared, call.provider_tools));
+    if !declared.tools.is_empty() || !call.provider_tools.is_empty() {
+        push_field(&mut out, "tools", &tools(&declared.tools, call.provider_tools));
     }
     if !call.system.trim().is_empty() {
         push_field(&mut out, "instructions", &string(call.system));
     }
     push_field(&mut out, "prompt_cache_key", &string(&cache_key(call)));
-    push_field(&mut out, "input", &input(&turns(call.messages, trim)));
+    push_field(&mut out, "input", &input(&turns(call.messages, &model, trim)));
+    if declared.is_forced {
+        push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","name":"{SUBMIT}"}}"#));
+    }
     out.push('}');
     Ok(out)
 }

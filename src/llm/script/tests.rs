@@ -53,6 +53,7 @@ impl Asked {
             tools: &[],
             provider_tools: &[],
             output_schema: None,
+            must_answer: false,
             container: None,
             messages: &self.messages,
         };

@@ -86,6 +86,7 @@ fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Rep
         tools: &[],
         provider_tools: &[],
         output_schema: None,
+        must_answer: false,
         container: None,
         messages: &[],
     };
@@ -190,6 +191,7 @@ fn signs_of_life_alone_are_a_stall() {
                 tools: &[],
                 provider_tools: &[],
                 output_schema: None,
+                must_answer: false,
                 container: None,
                 messages: &[],
             };

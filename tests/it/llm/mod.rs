@@ -3,6 +3,7 @@
 mod anthropic;
 mod broken;
 mod chat;
+mod facts;
 mod gemini;
 mod http;
 mod prefix;
@@ -29,6 +30,7 @@ pub(crate) struct Talk {
     pub(crate) tools: Vec<ToolSpec>,
     pub(crate) provider_tools: Vec<ProviderTool>,
     pub(crate) schema: Option<Value>,
+    pub(crate) must_answer: bool,
     pub(crate) container: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
 }
@@ -44,6 +46,7 @@ impl Talk {
             tools: Vec::new(),
             provider_tools: Vec::new(),
             schema: None,
+            must_answer: false,
             container: None,
             messages: vec![Arc::new(Message::user(first))],
         }
@@ -60,6 +63,7 @@ impl Talk {
             tools: &self.tools,
             provider_tools: &self.provider_tools,
             output_schema: self.schema.as_ref(),
+            must_answer: self.must_answer,
             container: self.container.as_deref(),
             messages: &self.messages,
         }

@@ -9,7 +9,12 @@ use spinney::{
 use std::sync::Arc;
 
 fn anthropic() -> Endpoint {
-    Endpoint::new("anthropic", Protocol::Anthropic, "https://api.anthropic.com/").with_key(Secret::new("sk-1"))
+    let mut endpoint = Endpoint::new("anthropic", Protocol::Anthropic, "https://api.anthropic.com/").with_key(Secret::new("sk-1"));
+    // Marks stand where the prompt is long enough: here it always is.
+    for model in ["claude-opus-5-5", "claude-haiku-4-5", "m"] {
+        endpoint.models.insert(model.to_owned(), json!({"cache_minimum": 0}).as_object().unwrap().clone());
+    }
+    endpoint
 }
 
 fn request(endpoint: &Endpoint, model: &str, talk: &Talk) -> HttpRequest {
@@ -132,6 +137,26 @@ fn consecutive_messages_of_one_side_become_one() {
 }
 
 #[test]
+fn where_a_providers_tool_waits_for_ours_nothing_but_results_is_said() {
+    let search = r#"{"type":"server_tool_use","id":"s1","name":"code_execution","input":{}}"#;
+    let found = r#"{"type":"code_execution_tool_result","tool_use_id":"s1","content":[]}"#;
+    let call = r#"{"type":"tool_use","id":"c1","name":"Read","input":{}}"#;
+    let said = |blocks: &[&str]| {
+        let mut talk = Talk::new("anthropic/m", "x");
+        talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: blocks.iter().map(|block| raw(block)).collect() }));
+        talk.messages.push(Arc::new(Message::results(&[ToolResult::new("c1", "one", true)], Some("A hook says so."))));
+        body(&Endpoint::new("anthropic", Protocol::Anthropic, "http://127.0.0.1"), "m", &talk)
+    };
+    let hook = r#"{"type":"text","text":"A hook says so."}"#;
+    let alone = format!(
+        r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1","content":[{{"type":"text","text":"one"}},{hook}],"is_error":true}}]}}]}}"#
+    );
+    assert!(said(&[search, call]).ends_with(&alone), "{}", said(&[search, call]));
+    let apart = format!(r#"{{"type":"tool_result","tool_use_id":"c1","content":"one","is_error":true}},{hook}]}}]}}"#);
+    assert!(said(&[search, found, call]).ends_with(&apart), "{}", said(&[search, found, call]));
+}
+
+#[test]
 fn at_most_four_cache_marks_and_never_on_what_has_one() {
     let mut talk = long("anthropic/claude-opus-5-5");
     for n in 0..6 {
@@ -182,9 +207,20 @@ fn openai_itself_gets_its_own_words() {
     let endpoints = Endpoints::from_env(&|_| None);
     let mut talk = Talk::new("openai/gpt-6-sol", "x");
     talk.max_output_tokens = Some(5);
-    let chat = Endpoint { protocol: Protocol::OpenAiChat, ..endpoints.get("openai").unwrap().clone() };
-    assert!(body(&chat, "gpt-6-sol", &talk).contains(r#""max_completion_tokens":5"#));
-    assert!(body(endpoints.get("openai").unwrap(), "gpt-6-sol", &talk).contains(r#""max_output_tokens":5"#));
+    let chat = |url: &str| Endpoint { base_url: url.to_owned(), protocol: Protocol::OpenAiChat, ..endpoints.get("openai").unwrap().clone() };
+    for url in ["https://api.openai.com/v1", "http://127.0.0.1:4000/v1"] {
+        // It is the model that counts its reasoning, wherever it is served.
+        for (model, word) in [("gpt-6-sol", "max_completion_tokens"), ("openai/o3", "max_completion_tokens"), ("gpt-4o", "max_tokens"), ("qwen3", "max_tokens")]
+        {
+            assert!(body(&chat(url), model, &talk).contains(&format!(r#""{word}":5"#)), "{model} at {url}");
+        }
+    }
+    let mut said = chat("http://127.0.0.1:4000/v1");
+    said.models.insert("qwen3".to_owned(), json!({"max_completion_tokens": true}).as_object().unwrap().clone());
+    assert!(body(&said, "qwen3", &talk).contains(r#""max_completion_tokens":5"#));
+    let responses =
+        |tokens| body(endpoints.get("openai").unwrap(), "gpt-6-sol", &Talk { max_output_tokens: Some(tokens), ..Talk::new("openai/gpt-6-sol", "x") });
+    assert!(responses(5).contains(r#""max_output_tokens":16,"#) && responses(17).contains(r#""max_output_tokens":17,"#), "it takes none below 16");
     assert!(body(endpoints.get("ollama").unwrap(), "gpt-oss", &talk).contains(r#""max_tokens":5"#));
 }
 

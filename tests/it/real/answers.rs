@@ -102,6 +102,10 @@ fn an_answer_is_held_to_its_schema_by_the_providers_format_or_else_by_a_tool() {
         assert_eq!(outcome(&records, "work")["succeeded"]["output"], json!({"n": 7}), "{model}");
         assert_eq!(server.problems(), Vec::<String>::new());
         assert_eq!(server.asked().iter().map(held_by).collect::<Vec<_>>(), [(!has_format, has_format); 3], "{model}: nothing is asked after the answer");
+        let forced: Vec<bool> = server.asked().iter().map(|asked| asked.json.get("tool_choice").or(asked.json.get("toolConfig")).is_some()).collect();
+        // Only the tool can be forced, only where the model takes that, and not before it gave an answer that did not fit.
+        let takes_force = !has_format && model != "openai/any";
+        assert_eq!(forced, [false, takes_force, takes_force], "{model}");
     }
 }
 
@@ -195,6 +199,8 @@ fn provider_tools_are_declared_in_each_protocols_words_or_refused() {
         run(&bench, model, 0);
         let asked = server.asked();
         assert!(String::from_utf8_lossy(&asked[0].body).contains(words), "{}", asked[0].json);
+        let include = r#""include":["reasoning.encrypted_content","code_interpreter_call.outputs"],"#;
+        assert_eq!(String::from_utf8_lossy(&asked[0].body).contains(include), wire == Wire::Responses, "{}", asked[0].json);
         assert_eq!(server.problems(), Vec::<String>::new());
     }
     let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));

@@ -15,6 +15,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
@@ -123,6 +124,8 @@ pub(crate) struct Delivery {
     pub(crate) stall_at: Option<usize>,
     /// Never answers at all.
     pub(crate) is_mute: bool,
+    /// Answers only after so long.
+    pub(crate) after: Duration,
     /// Answers only once so many requests that are to meet have come, this one included.
     pub(crate) meet: usize,
 }

@@ -19,6 +19,9 @@ pub(super) async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<
         if delivery.is_mute {
             std::future::pending::<()>().await;
         }
+        if !delivery.after.is_zero() {
+            tokio::time::sleep(delivery.after).await;
+        }
         if delivery.meet > 0 {
             shared.met.send_modify(|met| *met += 1);
             let _ = shared.met.subscribe().wait_for(|met| *met >= delivery.meet).await;

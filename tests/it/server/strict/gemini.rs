@@ -5,7 +5,7 @@ use serde_json::Value;
 pub(super) fn problems(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
     let mut problems = strange(json, &["generationConfig", "tools", "toolConfig", "systemInstruction", "contents"], "body");
-    let config = ["maxOutputTokens", "thinkingConfig", "responseMimeType", "responseJsonSchema"];
+    let config = ["maxOutputTokens", "thinkingConfig", "responseMimeType", "responseJsonSchema", "temperature", "topK", "seed"];
     problems.extend(strange(&json["generationConfig"], &config, "generationConfig"));
     if !asked.headers.contains_key("x-goog-api-key") && !asked.headers.contains_key("authorization") {
         problems.push("there is no key".to_owned());
@@ -16,6 +16,12 @@ pub(super) fn problems(asked: &Asked) -> Vec<String> {
     if tools(json).iter().any(|tool| tool.get("name").is_some() && tool["parametersJsonSchema"]["type"] != "object") {
         problems.push("a tool's parameters are not of an object".to_owned());
     }
+    let level = json["generationConfig"]["thinkingConfig"]["thinkingLevel"].as_str();
+    if level.is_some_and(|level| !["MINIMAL", "LOW", "MEDIUM", "HIGH"].contains(&level)) {
+        problems.push(format!("Invalid value at 'generation_config.thinking_config.thinking_level': {level:?}"));
+    }
+    let schemas = tools(json).into_iter().map(|tool| &tool["parametersJsonSchema"]).chain([&json["generationConfig"]["responseJsonSchema"]]);
+    problems.extend(schemas.flat_map(|schema| refused_words(schema).into_iter().map(|word| format!("Unknown name \"{word}\" in a schema"))));
     let contents = json["contents"].as_array().cloned().unwrap_or_default();
     for (n, content) in contents.iter().enumerate() {
         let mut problem = |what: &str| problems.push(format!("contents[{n}]: {what}"));
@@ -54,6 +60,21 @@ pub(super) fn problems(asked: &Asked) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Returns the words of a schema that are refused.
+fn refused_words(schema: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (word, value) in schema.as_object().into_iter().flatten() {
+        match (word.as_str(), value) {
+            ("const" | "default" | "allOf" | "not" | "if" | "$schema" | "pattern" | "uniqueItems", _) => found.push(word.clone()),
+            ("properties" | "$defs", Value::Object(schemas)) => found.extend(schemas.values().flat_map(refused_words)),
+            ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => found.extend(schemas.iter().flat_map(refused_words)),
+            ("items" | "additionalProperties", schema) => found.extend(refused_words(schema)),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Returns the names and ids of the calls or responses in a content.

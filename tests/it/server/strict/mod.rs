@@ -24,11 +24,13 @@ pub(super) fn problems(asked: &Asked) -> Vec<String> {
         check(json["stream"] == true, "stream is not true");
         check(json["model"].as_str().is_some_and(|model| !model.is_empty()), "there is no model");
     }
-    for word in ["temperature", "top_p", "top_k", "topP", "topK"] {
-        check(json.get(word).is_none() && json["generationConfig"].get(word).is_none(), "a sampling parameter is sent");
-    }
+    let samples = ["temperature", "top_p", "top_k", "topP", "topK"].iter().any(|word| json.get(word).or(json["generationConfig"].get(word)).is_some());
+    check(!samples || !refuses(asked, Refused::Sampling), "a sampling parameter is sent");
     let forces = |choice: &Value| choice.is_object() || matches!(choice.as_str(), Some("any" | "required" | "ANY"));
-    check(!forces(&json["tool_choice"]) && !forces(&json["toolConfig"]["functionCallingConfig"]["mode"]), "a call is forced");
+    let is_forced = forces(&json["tool_choice"]) || forces(&json["toolConfig"]["functionCallingConfig"]["mode"]);
+    check(!is_forced || !refuses(asked, Refused::Force), "a call is forced");
+    let is_off = json["thinking"]["type"] == "disabled" || json["generationConfig"]["thinkingConfig"]["thinkingBudget"] == 0;
+    check(!is_off || !refuses(asked, Refused::NoThinking), "a model that always thinks is told not to");
     let names: Vec<&str> = tools(json).iter().filter_map(|tool| tool["name"].as_str()).collect();
     check(names.iter().collect::<BTreeSet<_>>().len() == names.len(), "two tools have the same name");
     let own = match asked.spoken() {
@@ -38,6 +40,36 @@ pub(super) fn problems(asked: &Asked) -> Vec<String> {
         Spoken::Gemini => gemini::problems(asked),
     };
     problems.into_iter().chain(own).collect()
+}
+
+/// What some models refuse.
+#[derive(Clone, Copy)]
+enum Refused {
+    Sampling,
+    Force,
+    NoThinking,
+}
+
+/// Returns whether the model that a request is for refuses it; those that nobody knows refuse all of it.
+fn refuses(asked: &Asked, what: Refused) -> bool {
+    let in_path = asked.path.split(['/', ':']).find(|part| part.starts_with("gemini")).unwrap_or_default();
+    let model = asked.json["model"].as_str().unwrap_or(in_path);
+    let is = |names: &[&str]| names.iter().any(|name| model.contains(name));
+    let is_older = asked.headers.get("anthropic-version").is_some_and(|version| version == "2023-06-01");
+    match what {
+        Refused::Sampling => !is(&["qwen", "gemini-2", "gpt-4"]) && (!is_older || !is(&["haiku-4-5", "sonnet-4-6"])),
+        // With thinking no call may be forced.
+        Refused::Force if asked.json["thinking"]["type"] == "adaptive" => true,
+        Refused::Force => !is(&["haiku-5-5", "haiku-4-5", "opus-4-1", "claude-opus-5", "gpt-", "gemini-"]) || is(&["opus-5-5"]),
+        Refused::NoThinking => !is(&["haiku-5-5", "gemini-2.5-flash"]),
+    }
+}
+
+/// Returns whether a model takes back its thinking only after exactly what came before it.
+fn binds(json: &Value) -> bool {
+    let model = json["model"].as_str().unwrap_or_default();
+    !["claude-opus-5", "claude-sonnet-5", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"].iter().any(|name| model.contains(name))
+        || model.contains("-5-5")
 }
 
 /// Returns the tools that a request declares, in whatever form.
@@ -61,8 +93,22 @@ fn is_blank(text: &Value) -> bool {
 fn anthropic(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
     let mut problems = Vec::new();
-    let known =
-        ["model", "max_tokens", "stream", "thinking", "output_config", "tools", "system", "messages", "tool_choice", "stop_sequences", "metadata", "container"];
+    let known = [
+        "model",
+        "max_tokens",
+        "stream",
+        "thinking",
+        "output_config",
+        "tools",
+        "system",
+        "messages",
+        "tool_choice",
+        "stop_sequences",
+        "metadata",
+        "container",
+        "temperature",
+        "top_k",
+    ];
     problems.extend(strange(json, &known, "body"));
     if asked.headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21" && version != "2023-06-01") {
         problems.push("the version header is missing or another".to_owned());
@@ -73,8 +119,8 @@ fn anthropic(asked: &Asked) -> Vec<String> {
     if json["max_tokens"].as_u64().is_none_or(|tokens| tokens == 0) {
         problems.push("max_tokens is missing".to_owned());
     }
-    if let Some(kind) = json["thinking"]["type"].as_str().filter(|kind| *kind != "adaptive") {
-        problems.push(format!("thinking.type {kind} is refused by models that always think"));
+    if let Some(kind) = json["thinking"]["type"].as_str().filter(|kind| !matches!(*kind, "adaptive" | "disabled")) {
+        problems.push(format!("thinking.type {kind} is refused"));
     }
     for tool in json["tools"].as_array().into_iter().flatten() {
         if tool.get("type").is_none() && tool["input_schema"]["type"] != "object" {
@@ -191,7 +237,7 @@ fn unmarked(value: &Value) -> Value {
 
 fn binding(json: &Value) -> Vec<String> {
     let mut problems = Vec::new();
-    for (n, (_, block)) in flattened(json).into_iter().enumerate() {
+    for (n, (_, block)) in flattened(json).into_iter().enumerate().filter(|_| binds(json)) {
         let signature = block["signature"].as_str().unwrap_or_default();
         if signature.starts_with("bound-") && signature != sign(json, n) {
             problems.push(format!("block {n}: Invalid `signature` in `thinking` block. The block is bound to a different conversation"));

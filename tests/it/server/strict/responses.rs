@@ -5,10 +5,31 @@ use std::collections::BTreeSet;
 
 pub(super) fn problems(asked: &Asked) -> Vec<String> {
     let json = &asked.json;
-    let known = ["model", "stream", "store", "include", "reasoning", "max_output_tokens", "text", "tools", "instructions", "prompt_cache_key", "input"];
+    let known = [
+        "model",
+        "stream",
+        "store",
+        "include",
+        "reasoning",
+        "max_output_tokens",
+        "text",
+        "tools",
+        "instructions",
+        "prompt_cache_key",
+        "input",
+        "tool_choice",
+        "service_tier",
+    ];
     let mut problems = strange(json, &known, "body");
     if json["store"] != false {
         problems.push("store is not false".to_owned());
+    }
+    if json["max_output_tokens"].as_u64().is_some_and(|tokens| tokens < 16) {
+        problems.push("max_output_tokens: integer below minimum value, expected a value >= 16".to_owned());
+    }
+    let runs_code = json["tools"].as_array().into_iter().flatten().any(|tool| tool["type"] == "code_interpreter");
+    if runs_code && !json["include"].as_array().into_iter().flatten().any(|word| word == "code_interpreter_call.outputs") {
+        problems.push("what code prints is not asked for, and nothing is stored".to_owned());
     }
     if !asked.headers.get("authorization").is_some_and(|value| value.starts_with("Bearer ")) {
         problems.push("there is no key".to_owned());
