@@ -12,7 +12,7 @@ mod replay;
 use super::{ModelCall, ModelError, ModelErrorKind};
 use crate::{
     event::{BlobId, RunId},
-    message::Reply,
+    message::{Reply, Usage},
 };
 pub use recorder::{Recorder, Recording};
 pub use replay::Replay;
@@ -88,8 +88,13 @@ pub enum RecordingError {
 enum Line {
     /// A text that requests are made of.
     Text { name: String, text: String },
-    /// The size of a model's window, in tokens.
-    Window { model: String, tokens: u64 },
+    /// The size of a model's window, in tokens, and whether its thinking is bound to what came before it.
+    Window {
+        model: String,
+        tokens: u64,
+        #[serde(default = "bound")]
+        bound: bool,
+    },
     /// A request and what came of it.
     Exchange(Box<Exchange>),
 }
@@ -104,6 +109,22 @@ struct Exchange {
     /// The names of the parts, in the order in which a model is told them.
     parts: Vec<Part>,
     answer: Answer,
+    /// What attempts have used that gave no reply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<Lost>,
+}
+
+/// What one attempt has used that gave no reply.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Lost {
+    usage: Usage,
+    /// Absent where the price is not known.
+    usd: Option<f64>,
+}
+
+/// What a recording that says nothing of it means.
+fn bound() -> bool {
+    true
 }
 
 /// What a part of a request is.

@@ -1,8 +1,8 @@
 //! A model whose requests and replies are written to a file.
-use super::{Answer, Exchange, Head, Line, RecordingError, VERSION, parts};
+use super::{Answer, Exchange, Head, Line, Lost, RecordingError, VERSION, parts};
 use crate::{
     event::RunId,
-    llm::{Model, ModelCall, ModelError, Sink},
+    llm::{Model, ModelCall, ModelError, Retry, Sink},
     message::{Reply, Usage},
     secrets::Secrets,
 };
@@ -143,10 +143,49 @@ impl fmt::Debug for Recorder {
     }
 }
 
+/// A sink that hears too what is lost.
+struct Listening<'a> {
+    sink: &'a dyn Sink,
+    lost: Mutex<Vec<Lost>>,
+}
+
+impl Sink for Listening<'_> {
+    fn text(&self, delta: &str) {
+        self.sink.text(delta);
+    }
+
+    fn thinking(&self, delta: &str) {
+        self.sink.thinking(delta);
+    }
+
+    fn retrying(&self, retry: &Retry<'_>) {
+        self.sink.retrying(retry);
+    }
+
+    fn asking(&self) {
+        self.sink.asking();
+    }
+
+    fn waiting(&self, why: &str) {
+        self.sink.waiting(why);
+    }
+
+    fn alive(&self) {
+        self.sink.alive();
+    }
+
+    fn lost(&self, usage: &Usage, usd: Option<f64>) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Lost { usage: *usage, usd });
+        self.sink.lost(usage, usd);
+    }
+}
+
 #[async_trait]
 impl Model for Recorder {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let result = self.model.reply(call, sink).await;
+        let listening = Listening { sink, lost: Mutex::default() };
+        let result = self.model.reply(call, &listening).await;
+        let lost = listening.lost.into_inner().unwrap_or_else(PoisonError::into_inner);
         let parts = parts(call);
         let exchange = Exchange {
             node: call.node.to_string(),
@@ -155,6 +194,7 @@ impl Model for Recorder {
             max_output_tokens: call.max_output_tokens,
             parts: parts.iter().map(|(part, _)| part.clone()).collect(),
             answer: self.secrets.clean(Answer::of(&result)),
+            lost,
         };
         for (part, text) in parts {
             self.recording.add(&Line::Text { name: part.name().to_owned(), text: self.secrets.text(&text).into_owned() });
@@ -165,8 +205,12 @@ impl Model for Recorder {
 
     fn window(&self, model: &str) -> u64 {
         let tokens = self.model.window(model);
-        self.recording.add(&Line::Window { model: model.to_owned(), tokens });
+        self.recording.add(&Line::Window { model: model.to_owned(), tokens, bound: self.model.is_bound(model) });
         tokens
+    }
+
+    fn is_bound(&self, model: &str) -> bool {
+        self.model.is_bound(model)
     }
 
     fn price(&self, model: &str, usage: &Usage) -> Option<f64> {

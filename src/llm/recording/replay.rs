@@ -30,7 +30,7 @@ pub struct Replay {
     name: String,
     head: Head,
     texts: HashMap<String, String>,
-    windows: BTreeMap<String, u64>,
+    windows: BTreeMap<String, (u64, bool)>,
     exchanges: Vec<Exchange>,
     clock: Clock,
     here: OnceLock<(RunPlace, Secrets)>,
@@ -80,8 +80,8 @@ impl Replay {
                 Line::Text { name, text } => {
                     texts.insert(name, text);
                 }
-                Line::Window { model, tokens } => {
-                    windows.insert(model, tokens);
+                Line::Window { model, tokens, bound } => {
+                    windows.insert(model, (tokens, bound));
                 }
                 Line::Exchange(exchange) => {
                     if let Some(part) = exchange.parts.iter().find(|part| !texts.contains_key(part.name())) {
@@ -112,13 +112,14 @@ impl Replay {
         let _again = self.here.set((place, secrets.clone()));
     }
 
-    async fn answer(&self, call: &ModelCall<'_>) -> Result<Reply, ModelError> {
+    async fn answer(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
         let (here, secrets) = self.here.get().map_or((&self.head.place, None), |(place, secrets)| (place, Some(secrets)));
         let clean = |text: String| secrets.map_or(text.clone(), |secrets| secrets.text(&text).into_owned());
         let asked: Vec<(Part, String)> = parts(call).into_iter().map(|(part, text)| (part, clean(text))).collect();
         let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), here);
         let (at, then) = self.find(call, &asked, &now)?;
         self.in_order(at).await;
+        self.exchanges[at].lost.iter().for_each(|lost| sink.lost(&lost.usage.bounded(), lost.usd));
         match &self.exchanges[at].answer {
             Answer::Failed { kind, message, hint } => Err(ModelError { kind: *kind, message: message.clone(), hint: hint.clone() }),
             Answer::Reply(reply) => {
@@ -225,10 +226,14 @@ fn different(call: &ModelCall<'_>, exchange: &Exchange, asked: &[(Part, String)]
 #[async_trait]
 impl Model for Replay {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        span::whole(call.models.first().map_or("recording", String::as_str), sink, self.answer(call)).await
+        span::whole(call.models.first().map_or("recording", String::as_str), sink, self.answer(call, sink)).await
     }
 
     fn window(&self, model: &str) -> u64 {
-        self.windows.get(model).copied().unwrap_or(WINDOW)
+        self.windows.get(model).map_or(WINDOW, |(tokens, _)| *tokens)
+    }
+
+    fn is_bound(&self, model: &str) -> bool {
+        self.windows.get(model).is_none_or(|(_, bound)| *bound)
     }
 }

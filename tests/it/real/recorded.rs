@@ -9,7 +9,7 @@ use crate::{
     server::{Answer, Delivery, Hosted},
 };
 use serde_json::json;
-use spinney::event::RunId;
+use spinney::event::{Event, Record, RunId};
 use std::fs;
 
 /// Records a `feature` and returns its bench, whose server is gone.
@@ -199,4 +199,36 @@ fn a_recording_of_a_run_that_waits_is_said_not_to_be_whole() {
     bench.spinney(&["approve", &run.0, "--no-resume"]).code(0);
     let said = bench.spinney(&["resume", &run.0, "--record", &tape]).code(0);
     assert!(!said.err.contains("not whole"), "{}", said.err);
+}
+
+#[test]
+fn a_replay_costs_what_the_run_did_with_what_was_lost_on_the_way() {
+    let workflow = "version: 1\nname: one\nagents: { reader: { system: You read. } }\nsteps: { work: { agent: reader, prompt: Do it. } }\n";
+    for (wire, model) in [(Wire::Messages, "anthropic/claude-sonnet-5-5"), (Wire::Gemini, "gemini/gemini-3.7-flash")] {
+        // Two attempts break off, one of them after it said what it had used.
+        let server = Hosted::start(|asked| {
+            let cut_at = [Some(900), Some(60)].get(asked.number).copied().flatten();
+            (Answer::Say(done("It is all well here. ".repeat(9).as_str())), Delivery { cut_at, ..Delivery::default() })
+        });
+        let bench = bench(wire, &server).workflow("one", workflow);
+        let tape = bench.path("tape.jsonl").display().to_string();
+        let spent = |records: &[Record]| {
+            let of = |record: &Record| match &record.event {
+                Event::AttemptsLost { usage, usd, .. } => Some(("lost", *usage, *usd)),
+                Event::ModelReplied { reply, .. } => Some(("used", reply.usage, reply.usd)),
+                _ => None,
+            };
+            records.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        bench.spinney(&["run", "one", "--model", model, "--record", &tape]).code(0);
+        let then = spent(&bench.records(&bench.newest()));
+        assert_eq!(server.asked().len(), 3);
+        bench.spinney(&["run", "one", "--replay", &tape]).code(0);
+        let records = bench.records(&bench.newest());
+        invariants::check(&records, &bench.repo());
+        assert_eq!(server.asked().len(), 3, "nothing is sent");
+        assert_eq!(spent(&records), then);
+        assert_eq!(then.iter().map(|(what, ..)| *what).collect::<Vec<_>>(), ["lost", "used"], "{then:?}");
+        assert!(then[0].1.total() > 0 && then[0].2.is_some_and(|usd| usd > 0.0), "{then:?}");
+    }
 }
