@@ -182,6 +182,38 @@ fn every_module_has_one_floor_and_is_on_the_page() {
     assert_eq!(declared, modules);
 }
 
+/// What a file that only maps one form to another has no use for.
+const IMPURE: &[&str] = &[
+    "async ",
+    ".await",
+    "tokio",
+    "crate::clock",
+    "Clock",
+    "Client",
+    "std::fs",
+    "std::env",
+    "std::net",
+    "Mutex",
+    "Atomic",
+    "RefCell",
+    "fastrand",
+    "static mut",
+];
+
+#[test]
+fn a_wire_format_is_a_pure_mapping() {
+    let mut sources = BTreeMap::new();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm"), "", &mut sources);
+    let formats = ["anthropic/", "gemini/", "openai_chat/", "openai_responses/", "provider.rs", "neutral.rs", "schema.rs", "fields.rs", "counts.rs"];
+    let files: Vec<_> = sources.iter().filter(|(path, _)| formats.iter().any(|format| path.starts_with(format))).collect();
+    assert!(files.len() >= 13, "{:?}", sources.keys());
+    for (path, text) in files {
+        for word in IMPURE {
+            assert!(!text.contains(word), "src/llm/{path} says `{word}`: a wire format knows no I/O and no time; what does stands in `http_model`");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -127,7 +127,8 @@ impl GeminiDecoder {
         }
         match self.finish.as_deref() {
             None => Err(self.cut("the stream ended before its terminal event")),
-            Some("STOP") => Ok(StopReason::EndTurn),
+            // Google says that it stopped; servers that speak like it may say that it is for calls.
+            Some("STOP" | "FUNCTION_CALL" | "TOOL_CALLS") => Ok(StopReason::EndTurn),
             Some("MAX_TOKENS") => Ok(StopReason::MaxTokens),
             Some(word @ ("SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII")) => {
                 Ok(StopReason::Refusal { category: word.to_ascii_lowercase() })

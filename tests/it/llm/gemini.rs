@@ -64,7 +64,8 @@ fn parts_are_blocks_and_what_is_more_than_text_goes_back_in_its_bytes() {
 #[test]
 fn a_request_is_these_bytes() {
     let mut talk = Talk::new("gemini/gemini-3.7-flash", "Do \"it\".");
-    talk.tools = vec![ToolSpec { name: "Read".to_owned(), description: "Reads".to_owned(), input_schema: json!({"type": "object", "b": 1}) }];
+    talk.tools =
+        vec![ToolSpec { name: "Read".to_owned(), description: "Reads".to_owned(), input_schema: json!({"type": "object", "properties": {"a": {"const": 1}}}) }];
     talk.effort = Some("low".to_owned());
     talk.max_output_tokens = Some(100);
     talk.schema = Some(json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}));
@@ -73,9 +74,9 @@ fn a_request_is_these_bytes() {
     assert_eq!(request.url, "https://generativelanguage.googleapis.com/v1beta/models/gemini-3.7-flash:streamGenerateContent?alt=sse");
     assert!(request.headers.contains(&("x-goog-api-key".to_owned(), "k".to_owned())));
     let wanted = [
-        r#"{"generationConfig":{"maxOutputTokens":100,"thinkingConfig":{"includeThoughts":true,"thinkingLevel":"low"},"responseMimeType":"application/json","#,
+        r#"{"generationConfig":{"maxOutputTokens":100,"thinkingConfig":{"includeThoughts":true,"thinkingLevel":"LOW"},"responseMimeType":"application/json","#,
         r#""responseJsonSchema":{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}},"#,
-        r#""tools":[{"functionDeclarations":[{"name":"Read","description":"Reads","parametersJsonSchema":{"type":"object","b":1}}]}],"#,
+        r#""tools":[{"functionDeclarations":[{"name":"Read","description":"Reads","parametersJsonSchema":{"type":"object","properties":{"a":{"enum":[1]}}}}]}],"#,
         r#""systemInstruction":{"parts":[{"text":"Be brief."}]},"contents":[{"role":"user","parts":[{"text":"Do \"it\"."}]}]}"#,
     ];
     assert_eq!(String::from_utf8(request.body).unwrap(), wanted.concat());
@@ -117,6 +118,9 @@ fn every_finish_reason_has_its_meaning() {
     let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 4}}).to_string();
     let reply = read(&[blocked]).unwrap();
     assert_eq!((reply.stop, reply.blocks.len(), reply.usage.input), (refusal("PROHIBITED_CONTENT"), 0, 4));
+    for word in ["STOP", "FUNCTION_CALL", "TOOL_CALLS"] {
+        assert_eq!(read(&[parts(&[CALL]), finish(word)]).unwrap().stop, StopReason::ToolUse, "{word}");
+    }
     // A call in a reply that was cut keeps the word, so that it is not run.
     assert_eq!(read(&[parts(&[CALL]), finish("MAX_TOKENS")]).unwrap().stop, StopReason::MaxTokens);
 }
