@@ -77,7 +77,7 @@ fn refusing(c: &mut Criterion) {
     for (shape, inside) in [("levels of aliases", levels), ("many aliases of much", long)] {
         let text = format!("version: 1\nname: bomb\nschemas:\n{inside}steps: {{ a: {{ run: \"true\" }} }}\n");
         let source = Arc::new(Source { name: "bomb.yaml".to_owned(), text });
-        assert!(Workflow::load(&source).is_err_and(|found| found.0[0].code == codes::TOO_MUCH), "{shape}");
+        assert!(Workflow::load(&source).is_err_and(|error| error.found[0].code == codes::TOO_MUCH), "{shape}");
         group.bench_function(shape, |b| b.iter(|| Workflow::load(black_box(&source)).is_err()));
     }
     group.finish();
