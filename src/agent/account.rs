@@ -30,7 +30,7 @@ pub struct Expected {
 }
 
 const RUN: &str = "the run's budget";
-const RUN_HINT: &str = "raise the workflow's `budget`; with `on_exceed: finish` the run ends with what there is";
+const RUN_HINT: &str = "raise the workflow's `budget`, then `spinney retry` keeps what was done; with `on_exceed: finish` the run ends with what there is";
 
 /// Says that a limit of the whole run is reached.
 pub fn out_of_budget(limit: Limit) -> Failure {

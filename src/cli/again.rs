@@ -5,11 +5,12 @@ use super::{
     outlet::Outlet,
     report::{json_text, line, pick, put},
     run,
-    screen::{Tone, paint, plural, price, thousands},
+    screen::{Tone, paint, plural, price, short, thousands},
 };
 use crate::{
-    engine::{Again, Models, Project, Reset, SetupError, Whence},
+    engine::{Again, Models, Moved, Project, Reason, Reset, SetupError, Whence},
     event::{NodeId, RunId, StepId},
+    git::short_name,
     journal::{self, RunDir},
     plan::{ORCHESTRATOR, Plan},
 };
@@ -102,12 +103,38 @@ fn begin(run: &str, from: &Whence, inputs: &[String], how: &How, context: &mut C
 
 /// Says in a few lines what a new run keeps of the one it follows from.
 fn summary(reset: &Reset, plan: &Plan) -> String {
-    let holds: Vec<&str> = reset.holds().iter().map(|id| id.0.as_str()).collect();
+    let in_part = |id: &StepId| match reset.again().get(&NodeId::step(id)) {
+        Some(Reason::Items(again, all)) if again < all => Some(format!("{} of {all} items of {id}", all - again)),
+        Some(_) => None,
+        None => Some(id.0.clone()),
+    };
+    let holds: Vec<String> = plan.order().iter().filter_map(in_part).collect();
     let holds = if holds.is_empty() { "nothing holds".to_owned() } else { format!("{} hold{}", holds.join(", "), if holds.len() == 1 { "s" } else { "" }) };
     let again = plan.order().iter().filter_map(|id| Some(format!("{id} ({})", reset.again().get(&NodeId::step(id))?)));
     let again = again.collect::<Vec<_>>().join(", ");
     let again = if again.is_empty() { "only the end is done again".to_owned() } else { format!("again: {again}") };
-    format!("Of run {}: {}\n{}\n\n", reset.run(), line(&holds, 2_000), line(&again, 2_000))
+    let failed = failures(reset).map(|said| said + "\n").unwrap_or_default();
+    format!("Of run {}: {}\n{}\n{failed}{}\n\n", reset.run(), line(&holds, 2_000), line(&again, 2_000), begins(reset, plan))
+}
+
+/// Says where a new run begins, and what to do where the branch has moved on since.
+fn begins(reset: &Reset, plan: &Plan) -> String {
+    let base = short(&reset.base().0);
+    let Some(head) = reset.head().map(short_name) else { return format!("Begins at {base}.") };
+    let new = format!("`spinney run {}` begins at what it has now", plan.name);
+    match reset.moved() {
+        Moved::Unknown | Moved::Further(0) => format!("Begins at {base} of {head}."),
+        Moved::Further(count) => {
+            format!("Begins at {base}: {head} is {count} {} further, {new}.", plural(usize::try_from(count).unwrap_or(usize::MAX), "commit"))
+        }
+        Moved::Away => format!("Begins at {base}, which {head} does not have any more: {new}."),
+    }
+}
+
+/// Says that failures are among what holds, where they are.
+fn failures(reset: &Reset) -> Option<String> {
+    let failed: Vec<&str> = reset.holds_failed().into_iter().map(|id| id.0.as_str()).collect();
+    (!failed.is_empty()).then(|| format!("Holds as failed: {}; `spinney retry {}` does that again", line(&failed.join(", "), 400), reset.run()))
 }
 
 /// Returns the steps in the order of the graph, and the orchestrator where it begins anew.
@@ -135,12 +162,16 @@ fn page(reset: &Reset, plan: &Plan, scripted: bool, color: bool) -> String {
             row(2, &node.to_string(), Some(why));
         }
     }
+    let _ = writeln!(text, "\n{}", begins(reset, plan));
+    if let Some(failed) = failures(reset) {
+        let _ = writeln!(text, "{failed}.");
+    }
     let spent = reset.spent();
     if spent.turns > 0 {
         let (turns, tokens) = (spent.turns, thousands(spent.usage.total()));
         let _ = writeln!(
             text,
-            "\nWhat holds has used {turns} {}, {tokens} tokens and {}, which counts as used.",
+            "What holds has used {turns} {}, {tokens} tokens and {}, which counts as used.",
             plural(turns as usize, "turn"),
             price(&spent, scripted)
         );
@@ -159,6 +190,10 @@ fn of_json(reset: &Reset, plan: &Plan) -> Value {
         "run": reset.run(),
         "workflow": plan.name,
         "inputs": reset.inputs(),
+        "base": reset.base(),
+        "head": reset.head(),
+        "commits_behind": match reset.moved() { Moved::Further(count) => Some(count), Moved::Unknown | Moved::Away => None },
+        "holds_failed": reset.holds_failed(),
         "steps": rows(reset, plan).iter().map(step).collect::<Value>(),
         "spent": {"turns": spent.turns, "tool_calls": spent.calls, "tokens": spent.usage.total(), "usd": spent.known_usd()},
     })

@@ -99,7 +99,14 @@ impl From<SetupError> for Failed {
             SetupError::Changed { .. } => {
                 Failed::usage(error.to_string()).hint("resume with `--accept-changes` to go on with what is there now, or start a new run")
             }
-            SetupError::Over(run) => Failed::usage(error.to_string()).hint(format!("`spinney show {run}` shows what it did; `spinney run` begins another")),
+            SetupError::Over { run, how } => {
+                let again = if *how == "failed" {
+                    format!("`spinney retry {run}` does again what did not work out, and keeps the rest")
+                } else {
+                    format!("`spinney rerun {run}` does again what has changed since")
+                };
+                Failed::usage(error.to_string()).hint(format!("`spinney show {run}` shows what it did; {again}"))
+            }
             SetupError::BranchTaken => {
                 Failed::usage(error.to_string()).hint("git cannot keep `spinney/RUN` beside it; rename it: `git branch -m spinney NEW-NAME`")
             }

@@ -7,16 +7,20 @@ use super::{
     show,
 };
 use crate::{
-    engine::SetupError,
-    event::{CommitId, Outcome},
+    engine::{SetupError, checkpoint_ref},
+    event::{CommitId, Isolation, Outcome, RunId},
+    git::Repository,
 };
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::Path,
+};
 
 pub(super) fn run(args: &args::Diff, context: &mut Context) -> Result<u8, Failed> {
     let FoundRun { repo, run, records, .. } = load_run(context, &args.run)?;
     let report = Report::of(&records);
     let Some((base, commit)) = (match &args.step {
-        Some(step) => of_step(&report, &run.0, step)?,
+        Some(step) => of_step(&repo, &report, &run, step, context)?,
         None => of_run(&report, &run.0)?,
     }) else {
         writeln!(context.err, "Nothing differs from what it started from.")?;
@@ -56,21 +60,36 @@ fn of_run(report: &Report, run: &str) -> Result<Option<(CommitId, CommitId)>, Fa
     })
 }
 
-/// Returns base and commit of a node's work; `None` where it ended well and nothing differs.
-fn of_step(report: &Report, run: &str, step: &str) -> Result<Option<(CommitId, CommitId)>, Failed> {
-    let (_, node) = show::require_node(report, run, step)?;
-    let Some(commit) = node.commit() else {
-        return if matches!(node.outcome, Some(Outcome::Succeeded(_))) {
-            Ok(None)
-        } else {
-            Err(Failed::new(format!("show what `{}` changed: no commit was made of its work", super::report::line(step, 60))))
-        };
-    };
+/// Returns base and commit of a node's work, or what its last checkpoint has where no commit was made of that; `None` where it
+/// ended well and nothing differs.
+fn of_step(repo: &Repository, report: &Report, run: &RunId, step: &str, context: &mut Context) -> Result<Option<(CommitId, CommitId)>, Failed> {
+    let (id, node) = show::require_node(report, &run.0, step)?;
     let base = match &node.workspace {
         Some(workspace) => workspace.base.clone(),
-        None => base(report, run)?,
+        None => base(report, &run.0)?,
     };
-    Ok(Some((base, commit.clone())))
+    if let Some(commit) = node.commit() {
+        return Ok(Some((base, commit.clone())));
+    }
+    if matches!(node.outcome, Some(Outcome::Succeeded(_))) {
+        return Ok(None);
+    }
+    let of = |attempt: u32| Ok::<_, Failed>(repo.ref_at(&checkpoint_ref(run, id, attempt)).map_err(SetupError::from)?.map(|commit| (attempt, commit)));
+    // An attempt that has changed nothing yet has none; the work of those before it is kept too.
+    for attempt in (1..=node.attempts).rev() {
+        if let Some((attempt, commit)) = of(attempt)? {
+            context
+                .note(&format!("note: no commit was made of its work; this is what attempt {attempt} had, as `{}` keeps it", checkpoint_ref(run, id, attempt)));
+            return Ok(Some((base, commit)));
+        }
+    }
+    let failed =
+        Failed::new(format!("show what `{}` changed: no commit was made of its work, and there is no checkpoint of it", super::report::line(step, 60)));
+    let worktree = node.workspace.as_ref().filter(|workspace| workspace.isolation != Isolation::View && Path::new(&workspace.path).is_dir());
+    Err(failed.hint(worktree.map_or_else(
+        || format!("`spinney show {run} {}` shows what it did", super::report::line(step, 60)),
+        |workspace| format!("its worktree is still there: {}", super::report::line(&workspace.path, 400)),
+    )))
 }
 
 fn base(report: &Report, run: &str) -> Result<CommitId, Failed> {

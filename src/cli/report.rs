@@ -10,7 +10,10 @@ use super::screen::{Tone, price};
 use crate::{
     clock::Timestamp,
     engine::{Inbox, Letter, Says},
-    event::{CommitId, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success},
+    event::{
+        CommitId, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Origin, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success,
+        Wish,
+    },
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +38,8 @@ pub(super) struct Report {
     pub(super) outcome: Option<Outcome>,
     pub(super) orchestrator: Option<NodeId>,
     pub(super) last_words: Option<String>,
+    /// What of that was used by the run that it follows from.
+    pub(super) held: Spent,
     /// The orchestrators, those of called workflows too.
     watchers: BTreeSet<NodeId>,
     /// What people have said and nobody has taken up.
@@ -62,6 +67,8 @@ pub(super) struct Node {
     /// Whether an agent works there.
     pub(super) is_agent: bool,
     pub(super) selected: Vec<SelectProgress>,
+    /// Whether all that is told of it is of the run that this one follows from.
+    pub(super) is_held: bool,
     pub(super) retry: Option<Failure>,
     /// Why it waits for its model, until the run is resumed.
     pub(super) parked: Option<Failure>,
@@ -282,9 +289,23 @@ impl Report {
         self.started.as_ref().map(|started| started.run.to_string()).unwrap_or_default()
     }
 
+    /// Returns the run that this one follows from, and how many of its records hold.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.started.as_ref().and_then(|started| started.origin.as_ref())
+    }
+
     fn fold(&mut self, record: &Record) {
+        let is_held = self.origin().is_some_and(|origin| (1..=origin.held).contains(&record.seq));
         if let Some(node) = record.event.node() {
-            self.touch(node, record).fold(record);
+            let own = self.touch(node, record);
+            if own.is_held && !is_held {
+                own.began = None;
+            }
+            own.is_held = is_held;
+            own.fold(record);
+            if node.item.is_some() && !is_held {
+                self.item_at_work(&node.whole(), record.at);
+            }
         }
         match &record.event {
             Event::RunStarted(started) => self.started = Some(started.clone()),
@@ -319,6 +340,16 @@ impl Report {
             Event::ToolFinished { .. } => self.spent.calls += 1,
             // The rest is about one node alone.
             _ => {}
+        }
+        if is_held {
+            self.held = self.spent;
+        }
+    }
+
+    /// A step of which some items hold has been at work here since the first of the others was.
+    fn item_at_work(&mut self, step: &NodeId, at: Timestamp) {
+        if let Some(step) = self.nodes.get_mut(step).filter(|step| step.is_held) {
+            (step.is_held, step.began, step.last) = (false, Some(at), at);
         }
     }
 
@@ -384,7 +415,7 @@ impl Node {
         match &record.event {
             Event::StepStarted { attempt, .. } => {
                 let (attempts, began, last, spent) = (*attempt, self.began, self.last, self.spent);
-                *self = Node { attempts, began, last, spent, words: self.words, ..Node::default() };
+                *self = Node { attempts, began, last, spent, words: self.words, is_held: self.is_held, ..Node::default() };
             }
             Event::WorkspaceMade { base, isolation, path, .. } => {
                 self.workspace = Some(Workspace { base: base.clone(), isolation: *isolation, path: path.clone() });
@@ -422,6 +453,16 @@ impl Node {
 /// Returns whether a record is only what somebody said to a node: the node did nothing.
 fn is_said(record: &Record) -> bool {
     matches!(record.event, Event::Told { .. })
+}
+
+/// Says which run another one follows from, and what was to be done again.
+pub(super) fn wished(origin: &Origin) -> String {
+    let run = line(&origin.run.0, 100);
+    match &origin.wish {
+        Wish::Failed => format!("retry of {run}"),
+        Wish::Changed => format!("after {run}"),
+        Wish::From(node) => format!("after {run} from {}", line(&node.to_string(), 60)),
+    }
 }
 
 #[cfg(test)]

@@ -466,6 +466,7 @@ fn deeper(state: &RunState) -> String {
         text.push_str(&format!("  git log --oneline {base}..{name}\n  spinney diff {run}\n  spinney land {run}\n"));
     } else if state.finished().is_some_and(|outcome| outcome.failure().is_some()) {
         text.push_str(&format!("  git for-each-ref refs/spinney/{run}   # the work of every step is kept\n"));
+        text.push_str(&format!("  spinney retry {run}   # does again what did not work out, and keeps the rest\n"));
     }
     text
 }

@@ -2,7 +2,7 @@
 use super::{
     args,
     context::{Context, Failed},
-    report::{Cell, Report, Standing, Table, WIDTH, json_text, put, repository},
+    report::{Cell, Report, Standing, Table, WIDTH, json_text, put, repository, wished},
     screen::{Tone, thousands},
 };
 use crate::{
@@ -126,13 +126,15 @@ fn cells(row: &Row, report: &Report, standing: Standing) -> Vec<Cell> {
         asked => format!("{state}, asks {asked}"),
     };
     let state = report.called_off_by().map_or_else(|| state.clone(), |by| format!("{state}, to be cancelled by {by}"));
+    let state = report.origin().map_or_else(|| state.clone(), |origin| format!("{state}, {}", wished(origin)));
+    let own = report.spent.since(&report.held);
     vec![
         Cell::new(&row.run.0, Tone::Name),
         Cell::new(began.get(..16).unwrap_or(&began).replace('T', " "), Tone::Dim),
         Cell::new(state, standing.tone()),
         Cell::plain(format!("{ended}/{all}")),
-        Cell::plain(thousands(report.spent.usage.total())),
-        Cell::plain(report.price(&report.spent)),
+        Cell::plain(thousands(own.usage.total())),
+        Cell::plain(report.price(&own)),
         Cell::plain(branch),
     ]
 }
@@ -142,6 +144,7 @@ fn of_json(row: &Row) -> Value {
         Ok(read) => read,
         Err(why) => return json!({"run": row.run, "state": "unreadable", "error": why}),
     };
+    let own = report.spent.since(&report.held);
     let pid = if let Standing::Running(pid) = standing { *pid } else { None };
     json!({
         "run": row.run,
@@ -154,10 +157,12 @@ fn of_json(row: &Row) -> Value {
         "last": report.last.to_string(),
         "steps_ended": report.steps().0,
         "steps": row.steps,
-        "turns": report.spent.turns,
-        "tool_calls": report.spent.calls,
-        "tokens": report.spent.usage.total(),
-        "usd": report.spent.known_usd(),
+        "origin": report.origin(),
+        "turns": own.turns,
+        "tool_calls": own.calls,
+        "tokens": own.usage.total(),
+        "usd": own.known_usd(),
+        "kept": {"turns": report.held.turns, "tokens": report.held.usage.total(), "usd": report.held.known_usd()},
         "all_priced": !report.spent.unpriced,
         "scripted": report.started.as_ref().is_some_and(|started| started.script.is_some()),
         "branch": report.branch.as_ref().filter(|branch| branch.made).map(|branch| &branch.name),

@@ -2,7 +2,7 @@
 use super::report::{block, indent, line, plain};
 use crate::{
     engine::Models,
-    event::{Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, SelectProgress, SkipCause, Success},
+    event::{Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success},
     git::short_name,
     journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
     plan::{AgentSpec, Work},
@@ -26,6 +26,8 @@ pub(super) struct Screen {
     agents: BTreeMap<NodeId, (u32, u32, u64)>,
     /// Questions whose answer is a text, by who asks and the call.
     open: BTreeSet<(NodeId, String)>,
+    /// The last record that holds of another run, and which that is.
+    held: Option<(u64, RunId)>,
 }
 
 impl Screen {
@@ -42,8 +44,13 @@ impl Screen {
 
     /// Returns the line for a record, where it deserves one.
     pub(super) fn line(&mut self, record: &Record) -> Option<String> {
-        let (name, text, tone) = self.say(&record.event)?;
-        Some(row(self.color, &narrow(&name), (&plain(&text), tone)))
+        if let Event::RunStarted(started) = &record.event {
+            self.held = started.origin.as_ref().filter(|origin| origin.held > 0).map(|origin| (origin.held, origin.run.clone()));
+        }
+        let told = self.say(&record.event).map(|(name, text, tone)| row(self.color, &narrow(&name), (&plain(&text), tone)));
+        let Some((_, run)) = self.held.take_if(|(last, _)| *last == record.seq) else { return told };
+        let until = row(self.color, "run", (&plain(&format!("until here it is what holds of {run}")), Tone::Dim));
+        Some(told.map_or(until.clone(), |told| format!("{told}\n{until}")))
     }
 
     fn say(&mut self, event: &Event) -> Option<(String, String, Tone)> {

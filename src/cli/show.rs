@@ -5,7 +5,7 @@ mod session;
 use super::{
     args,
     context::{Context, Failed},
-    report::{Cell, FoundRun, Node, Report, Standing, Table, WIDTH, block, duration, indent, json_text, line, load_run, plain, put},
+    report::{Cell, FoundRun, Node, Report, Standing, Table, WIDTH, block, duration, indent, json_text, line, load_run, plain, put, wished},
     screen::{Tone, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
@@ -106,6 +106,9 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
     text.push_str(&choices(report, color));
     text.push_str(&kept(report, color));
     text.push_str(&worktrees(report, is_there, color));
+    if matches!(standing, Standing::Failed | Standing::Cancelled) {
+        let _ = write!(text, "\nDo again what did not work out, and keep the rest, with\n  spinney retry {}\n", line(&report.run(), 100));
+    }
     if let Some(words) = &report.last_words {
         let _ = write!(text, "\n{}\n{}", title(color, "The orchestrator's last words"), indent(block(words).trim(), 2));
     }
@@ -125,6 +128,9 @@ fn head(report: &Report, standing: Standing, color: bool) -> String {
     };
     if let Some(started) = &report.started {
         say("workflow", &format!("{}, from {}", line(&started.workflow, 64), line(&started.file, 200)));
+        if let Some(origin) = &started.origin {
+            say("origin", &format!("{}, of which {} records hold", wished(origin), origin.held));
+        }
         for (at, input) in inputs(started).iter().enumerate() {
             say(if at == 0 { "inputs" } else { "" }, input);
         }
@@ -148,6 +154,9 @@ fn head(report: &Report, standing: Standing, color: bool) -> String {
             cost(report, spent)
         ),
     );
+    if !report.held.is_nothing() {
+        say("", &format!("of that in what holds: {} tokens, {}", thousands(report.held.usage.total()), cost(report, &report.held)));
+    }
     if let Some(branch) = &report.branch {
         let made = if branch.made { "" } else { ", not made yet" };
         say("result", &format!("{} at {}{made}", paint(color, Tone::Good, &line(short_name(&branch.name), 120)), short(&branch.commit.0)));
@@ -171,6 +180,7 @@ fn nodes(report: &Report, color: bool) -> String {
     table.row(["STEP", "OUTCOME", "TRIES", "TIME", "TURNS", "CALLS", "TOKENS", "COST", "COMMIT"].map(|title| Cell::new(title, Tone::Dim)).to_vec());
     for (id, node) in report.nodes() {
         let (word, tone) = state(report, id, node);
+        let word = if node.is_held { format!("{word}, kept") } else { word.to_owned() };
         let spoke = !node.spent.is_nothing();
         let number = |number: u32| if spoke { number.to_string() } else { String::new() };
         table.row(vec![
@@ -366,7 +376,8 @@ fn kept(report: &Report, color: bool) -> String {
 fn worktrees(report: &Report, is_there: &dyn Fn(&str) -> bool, color: bool) -> String {
     let mut table = Table::new(&[], 0);
     for (id, node) in report.nodes() {
-        if let Some(workspace) = node.workspace.as_ref().filter(|workspace| workspace.isolation != Isolation::View && is_there(&workspace.path)) {
+        let own = node.workspace.as_ref().filter(|_| !node.is_held);
+        if let Some(workspace) = own.filter(|workspace| workspace.isolation != Isolation::View && is_there(&workspace.path)) {
             table.row(vec![
                 Cell::new(line(&id.to_string(), 40), Tone::Name),
                 Cell::new(format!("from {}", short(&workspace.base.0)), Tone::Dim),

@@ -171,6 +171,9 @@ fn cycle(items: &[Item]) -> Option<&str> {
     unmet.into_keys().next()
 }
 
+/// What is said of an item that was skipped.
+const SKIPPED: &str = "it was skipped";
+
 /// Makes one outcome of a step's items.
 pub(super) fn join(state: &RunState, step: &NodeId, join: Join) -> Outcome {
     let results: Vec<Value> = state.items(step).map(|(_, item)| scope::item_result(item)).collect();
@@ -178,18 +181,28 @@ pub(super) fn join(state: &RunState, step: &NodeId, join: Join) -> Outcome {
         .items(step)
         .filter_map(|(id, item)| match &item.outcome {
             Some(Outcome::Failed(failure)) => Some((id, failure.message.clone())),
-            Some(Outcome::Skipped(cause)) if !was_ended(state, cause) => Some((id, "it was skipped".to_owned())),
+            Some(Outcome::Skipped(cause)) if !was_ended(state, cause) => Some((id, SKIPPED.to_owned())),
             Some(Outcome::Succeeded(_) | Outcome::Skipped(_)) | None => None,
         })
         .collect();
     let output = json!({"results": results, "failed": bad.len()});
     match (join, bad.first()) {
         (Join::All, Some((id, why))) => {
-            let more = if bad.len() > 1 { format!(" ({} of {} items failed)", bad.len(), results.len()) } else { String::new() };
+            let more = if bad.len() > 1 { format!(" ({})", count(&bad, results.len())) } else { String::new() };
             let kind = state.outcome(id).and_then(Outcome::failure).map_or(FailureKind::Aborted, |failure| failure.kind);
             Outcome::Failed(Failure { output, ..Failure::new(kind, format!("item `{}`: {why}{more}", id.item.as_deref().unwrap_or_default())) })
         }
         (Join::All | Join::AllDone, _) => Outcome::Succeeded(Success { output: output.into(), commit: None }),
+    }
+}
+
+/// Counts the items that failed and those that were skipped.
+fn count(bad: &[(NodeId, String)], all: usize) -> String {
+    let skipped = bad.iter().filter(|(_, why)| why == SKIPPED).count();
+    match (bad.len() - skipped, skipped) {
+        (failed, 0) => format!("{failed} of {all} items failed"),
+        (0, skipped) => format!("{skipped} of {all} items were skipped"),
+        (failed, skipped) => format!("of {all} items {failed} failed and {skipped} {} skipped", if skipped == 1 { "was" } else { "were" }),
     }
 }
 

@@ -44,7 +44,7 @@ pub use decide::{Command, Live, decide};
 pub use give_up::{GiveUpError, give_up};
 pub use inbox::{Inbox, InboxError, Letter, Says};
 pub use listeners::{Unheard, listeners, who_can_be_told};
-pub use origin::{Again, Reset, ResetError, Whence};
+pub use origin::{Again, Moved, Reset, ResetError, Whence};
 pub use people::{Asker, Spoken};
 pub use preview::{
     AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, StepPreview,

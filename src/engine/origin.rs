@@ -10,8 +10,8 @@ use super::{
     steps::Services,
 };
 use crate::{
-    event::{Definitions, Event, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
-    git::{Expected, Head, RefMove},
+    event::{CommitId, Definitions, Event, MergeProgress, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
+    git::{Expected, Head, RefMove, Unsound},
     journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent, write_whole},
     plan::{ORCHESTRATOR, Plan},
     source::nearest,
@@ -77,6 +77,14 @@ pub enum ResetError {
         /// What there was.
         hint: String,
     },
+    /// A commit that the new run would go on from is gone.
+    #[error("do `{run}` again: what it would go on from is not in the repository any more, or damaged: {}", .lost.join("; "))]
+    Gone {
+        /// The run.
+        run: RunId,
+        /// What is gone, each with what it was.
+        lost: Vec<String>,
+    },
     /// Everything holds.
     #[error("do `{run}` again: it succeeded, and nothing in it has changed since")]
     Nothing {
@@ -92,6 +100,7 @@ impl ResetError {
             ResetError::UnknownStep { hint, .. } | ResetError::UnknownItem { hint, .. } => Some(hint.clone()),
             ResetError::Inside { outer, .. } => Some(format!("name `{outer}`")),
             ResetError::Ending { .. } => Some("`spinney rerun RUN` alone does again what has changed, and the end".to_owned()),
+            ResetError::Gone { .. } => Some("`git fetch` from a clone that has it brings it back; otherwise begin a new run".to_owned()),
             ResetError::Nothing { run } => Some(format!("`spinney rerun {run} --from STEP` does a step again, and what follows from it")),
         }
     }
@@ -105,9 +114,51 @@ pub struct Reset {
     wish: Wish,
     held: Held,
     over: Option<Outcome>,
+    moved: Moved,
+}
+
+/// Where the branch stands by now that a run began on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// There is no such branch, or none was checked out.
+    Unknown,
+    /// So many commits further than where the run began.
+    Further(u64),
+    /// It does not have the commit any more.
+    Away,
 }
 
 impl Reset {
+    /// Returns the commit at which the new run begins, as the other did.
+    pub fn base(&self) -> &CommitId {
+        &self.started.base
+    }
+
+    /// Returns the branch on which the other run began, in full.
+    pub fn head(&self) -> Option<&str> {
+        self.started.head.as_deref()
+    }
+
+    /// Returns where that branch stands by now.
+    pub fn moved(&self) -> Moved {
+        self.moved
+    }
+
+    /// Returns the steps that failed and hold all the same.
+    pub fn holds_failed(&self) -> Vec<&StepId> {
+        let mut failed = Vec::new();
+        for (_, event) in &self.held.events {
+            if let Event::StepFinished { node, outcome: Outcome::Failed(_) } = event
+                && node.within.is_empty()
+                && node.item.is_none()
+                && self.held.holds.contains(&node.step)
+            {
+                failed.push(&node.step);
+            }
+        }
+        failed
+    }
+
     /// Returns the steps and items that are done again, each with why.
     pub fn again(&self) -> &BTreeMap<NodeId, Reason> {
         &self.held.again
@@ -157,7 +208,27 @@ impl Project {
         let before = if started.steps.is_empty() && project::changed(&files, &pins).is_empty() { &steps } else { &started.steps };
         let held = reset::holds(&records, Anew { plan, steps: &steps, before, inputs: &inputs, wish: &wish });
         let over = records.last().and_then(|record| if let Event::RunFinished { outcome } = &record.event { Some(outcome.clone()) } else { None });
-        Ok(Reset { run: run.clone(), started: started.clone(), inputs, wish, held, over })
+        self.check_held(run, started, &held)?;
+        let moved = self.moved(started)?;
+        Ok(Reset { run: run.clone(), started: started.clone(), inputs, wish, held, over, moved })
+    }
+
+    /// Sees that all commits are there that a new run goes on from.
+    fn check_held(&self, run: &RunId, started: &RunStarted, held: &Held) -> Result<(), SetupError> {
+        let commits: BTreeSet<CommitId> = held.events.iter().filter_map(|(_, event)| commit_of(event)).cloned().collect();
+        let named = |id: String| {
+            let what = if id == started.base.0 { "the commit that everything starts from" } else { "a part of what holds" };
+            format!("{id}, {what}")
+        };
+        let Unsound { missing, damaged } = self.repo.unsound_objects(&commits, &started.base, false)?;
+        let lost: Vec<String> = missing.into_iter().chain(damaged).map(named).collect();
+        if lost.is_empty() { Ok(()) } else { Err(ResetError::Gone { run: run.clone(), lost }.into()) }
+    }
+
+    fn moved(&self, started: &RunStarted) -> Result<Moved, SetupError> {
+        let Some(head) = &started.head else { return Ok(Moved::Unknown) };
+        let Some(tip) = self.repo.ref_at(head)? else { return Ok(Moved::Unknown) };
+        Ok(if self.repo.is_ancestor(&started.base, &tip)? { Moved::Further(self.repo.count_between(&started.base, &tip)?) } else { Moved::Away })
     }
 
     /// Begins a run that follows from another one.
@@ -165,7 +236,7 @@ impl Project {
     /// # Errors
     /// Where a living process has the other run, everything in it holds, or the new one cannot be made.
     pub fn begin_again(&self, reset: Reset, plan: Arc<Plan>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
-        let Reset { run, started, inputs, wish, held, over } = reset;
+        let Reset { run, started, inputs, wish, held, over, moved: _ } = reset;
         if over.is_none() {
             let dir = RunDir::open(&RunDir::state(self.checkout()), &run)?;
             Lease::owner(dir.path())?.map_or(Ok(()), Err)?;
@@ -176,6 +247,17 @@ impl Project {
         let origin = Origin { run, wish, held: held.events.len() as u64 };
         let head = Head { commit: started.base, branch: started.head };
         self.begin(plan, Beginning { inputs, head, origin: Some(origin), held: held.events }, models, options)
+    }
+}
+
+/// Returns the commit that a record tells of.
+fn commit_of(event: &Event) -> Option<&CommitId> {
+    match event {
+        Event::WorkCaptured { commit, .. }
+        | Event::CheckpointKept { commit, .. }
+        | Event::MergeAdvanced { progress: MergeProgress::Joined { commit, .. }, .. } => Some(commit),
+        Event::StepFinished { outcome: Outcome::Succeeded(success), .. } => success.commit.as_ref(),
+        _ => None,
     }
 }
 

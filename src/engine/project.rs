@@ -10,7 +10,7 @@ use super::{
     inbox::Inbox,
     origin::{ResetError, changed_steps, restore},
     secrets,
-    steps::{Artefacts, CacheStore},
+    steps::{Artefacts, CacheStore, lost_worktree, slug},
     token::Tokens,
     toolchains::toolchains,
 };
@@ -18,7 +18,7 @@ use crate::{
     agent::Watcher,
     clock::{Clock, Timestamp},
     event::{BlobId, Definitions, Event, Failure, FailureKind, Origin, Record, RunId, RunStarted},
-    git::{GitError, Head, Isolation, Repository, Workspaces},
+    git::{Expected, GitError, Head, Isolation, Repository, Workspaces, start_of},
     hooks::{HookFile, Hooks},
     journal::{
         BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError, clear_unfinished,
@@ -143,8 +143,13 @@ pub enum SetupError {
     #[error("resume `{0}`: its journal is empty")]
     Empty(RunId),
     /// The run is over.
-    #[error("resume `{0}`: it is over")]
-    Over(RunId),
+    #[error("resume `{run}`: it is over, and {how}")]
+    Over {
+        /// The run.
+        run: RunId,
+        /// The word for how it ended.
+        how: &'static str,
+    },
     /// Nothing can follow from a run as it was wished.
     #[error(transparent)]
     Reset(#[from] ResetError),
@@ -435,6 +440,7 @@ impl Project {
         // Where its first records cannot be kept nothing of the run is.
         let (lease, journal, begun) = first().inspect_err(|_| dir.discard())?;
         let services = self.services(&run, (&dir, secrets), models, options)?;
+        keep_start(&services.repo, journal.state())?;
         restore(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
@@ -456,8 +462,8 @@ impl Project {
         let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
         let state = RunState::replay(plan, &records)?;
         let started = state.started().ok_or_else(|| SetupError::Empty(run.clone()))?;
-        if state.finished().is_some() {
-            return Err(SetupError::Over(run.clone()));
+        if let Some(outcome) = state.finished() {
+            return Err(SetupError::Over { run: run.clone(), how: outcome.word() });
         }
         let (then, pinned): (BTreeMap<_, _>, BTreeMap<_, _>) = started.pins.clone().into_iter().partition(|(name, _)| !secrets::is_pin(name));
         let mut warnings = secrets::changed(&pinned, &secrets);
@@ -469,11 +475,13 @@ impl Project {
         warnings.extend(self.mend(run, &dir, &records)?);
         let services = self.services(run, (&dir, secrets), models, options)?;
         services.artefacts.recall(&records);
+        keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
         let mut events = vec![Event::RunResumed { pid: std::process::id(), steps }];
         for (node, path) in health::lost_worktrees(&records) {
-            let failure = Failure::new(FailureKind::Isolation, format!("find its worktree {}: it is gone, and with it what was done there", path.display()));
-            warnings.push(format!("`{node}` starts its attempt over: failed to {}", failure.message));
+            let attempt = state.node(&node).map_or(1, |node| node.attempts);
+            let failure = Failure::new(FailureKind::Isolation, lost_worktree(&self.repo, (run, &slug(&node, attempt)), &path)?);
+            warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
             events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false });
         }
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
@@ -596,6 +604,13 @@ impl Project {
         readable.extend(self.configuration.readable(self.settings.home.as_deref()));
         Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
     }
+}
+
+/// Keeps the commit that a run starts from, whatever becomes of the branches that have it.
+fn keep_start(repo: &Repository, state: &RunState) -> Result<(), GitError> {
+    let Some(started) = state.started() else { return Ok(()) };
+    let name = start_of(&started.run);
+    if repo.ref_at(&name)?.is_some() { Ok(()) } else { repo.set_ref(&name, &started.base, Expected::Absent) }
 }
 
 /// Makes the model of a run that takes place somewhere: one that is recorded, or knows where it replays.

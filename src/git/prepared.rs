@@ -2,17 +2,29 @@
 //!
 //! It is noted by content when setup has ended, and passed over where work is captured or looked for. A file that somebody
 //! has changed since is work like any other, as a whole. Checkpoints hold all of it, so that going back to one keeps it.
+//!
+//! What git ignores is in no commit and in no checkpoint: of that only the names are noted, of folders that are ignored whole
+//! their own.
 use super::{
+    bring,
     error::GitError,
     path,
     snapshot::{Taking, Touched},
     workspaces::{Workspaces, Worktree},
 };
-use crate::event::BlobId;
-use std::{collections::BTreeMap, fs, io::Read as _, os::unix::ffi::OsStrExt as _, os::unix::fs::PermissionsExt as _};
+use crate::event::{BlobId, CommitId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Read as _,
+    os::unix::ffi::OsStrExt as _,
+    os::unix::fs::PermissionsExt as _,
+};
 
 /// The list of what setup made, beside the engine's index.
 const PREPARED: &str = "prepared";
+/// The list of what git ignores of that.
+const IGNORED: &str = "prepared-ignored";
 /// What stands for a file that is gone, and for a repository inside.
 const GONE: &str = "gone";
 const NESTED: &str = "nested";
@@ -30,7 +42,30 @@ impl Workspaces {
         let nested = touched.nested.into_iter().map(|path| (NESTED.to_owned(), path));
         let lines: Vec<u8> = present.chain(gone).chain(nested).flat_map(|(state, path)| [state.as_bytes(), b" ", &path, b"\0"].concat()).collect();
         let list = worktree.state().join(PREPARED);
-        fs::write(&list, lines).map_err(GitError::io("write", list))
+        fs::write(&list, lines).map_err(GitError::io("write", list))?;
+        let list = worktree.state().join(IGNORED);
+        let ignored: Vec<u8> = self.all_ignored(worktree)?.into_iter().flat_map(|path| [&path[..], b"\0"].concat()).collect();
+        fs::write(&list, ignored).map_err(GitError::io("write", list))
+    }
+
+    /// Returns what git ignores in the worktree of a name and neither its setup nor the user's checkout has put there; a folder
+    /// that is ignored whole by its own name.
+    ///
+    /// # Errors
+    /// Where the files cannot be read.
+    pub fn ignored(&self, slug: &str, base: &CommitId) -> Result<Vec<String>, GitError> {
+        let worktree = self.open(slug, base)?;
+        let noted = fs::read(worktree.state().join(IGNORED)).unwrap_or_default();
+        let noted: BTreeSet<&[u8]> = noted.split(|&byte| byte == 0).collect();
+        let brought = bring::brought(&worktree);
+        let own = |path: &Vec<u8>| !noted.contains(path.as_slice()) && !brought.contains(path.strip_suffix(b"/").unwrap_or(path));
+        Ok(self.all_ignored(&worktree)?.iter().filter(|path| own(path)).map(|path| path::quote(path)).collect())
+    }
+
+    fn all_ignored(&self, worktree: &Worktree) -> Result<Vec<Vec<u8>>, GitError> {
+        let call = self.repository().git(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"]);
+        let listed = call.on(worktree.path(), &worktree.index()).bytes()?;
+        Ok(listed.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
     }
 }
 

@@ -42,6 +42,11 @@ pub fn ref_of(run: &RunId, slug: &str, name: &str) -> String {
     format!("{OURS}{run}/{slug}/{name}")
 }
 
+/// Names the ref by which a run keeps the commit that it starts from.
+pub fn start_of(run: &RunId) -> String {
+    ref_of(run, "checkout", "head")
+}
+
 /// Names the branch that a run leaves, in full.
 pub fn branch_of(run: &RunId) -> String {
     format!("{BRANCHES}{run}")
@@ -179,6 +184,15 @@ impl Repository {
     pub fn has_landed(&self, commit: &CommitId) -> Result<bool, GitError> {
         let listed = self.git(["for-each-ref", "--format=%(refname)", "--contains"]).arg(&commit.0).arg("refs/heads").text()?;
         Ok(listed.lines().any(|name| !name.starts_with(BRANCHES)))
+    }
+
+    /// Returns the folder in which a branch is checked out, where it is in one.
+    ///
+    /// # Errors
+    /// `Failed` where git cannot tell.
+    pub fn checked_out(&self, branch: &str) -> Result<Option<String>, GitError> {
+        let listed = self.git(["for-each-ref", "--format=%(worktreepath)"]).arg(branch).text()?;
+        Ok(listed.lines().find(|folder| !folder.is_empty()).map(str::to_owned))
     }
 
     /// Deletes the branch of a run, as if the user had: git refuses where it is checked out.

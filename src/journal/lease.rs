@@ -118,6 +118,15 @@ impl Lease {
 }
 
 impl LeaseError {
+    /// Says who has the run, as a sentence of its own.
+    pub fn holder(&self) -> String {
+        match self {
+            LeaseError::Held { pid, since, elsewhere } => format!("process {pid}{elsewhere} has it since {since}"),
+            LeaseError::HeldByUnknown { path } => format!("another process has locked {}", path.display()),
+            LeaseError::Io { path, source } => format!("{} cannot be used: {source}", path.display()),
+        }
+    }
+
     /// What can be done about it.
     pub fn hint(&self) -> Option<&'static str> {
         let LeaseError::Io { source, .. } = self else { return None };

@@ -1,6 +1,7 @@
 //! Runs that follow from an earlier one: `retry`, `rerun` and `fork` keep what holds of it, `plan RUN` shows what that is, and
 //! the earlier run stays as it was.
 mod sequence;
+mod told;
 
 use crate::{
     fixture::{Bench, outcome},

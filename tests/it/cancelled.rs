@@ -91,6 +91,8 @@ fn a_run_in_another_process_is_stopped_there() {
     fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap().read_exact(&mut begun).unwrap();
     assert_eq!(&begun, b"begun\n");
     let run = bench.newest();
+    let said = bench.spinney(&["doctor"]);
+    assert!(said.out.contains(&format!("it is carried out now: process {} has it since", program.id())), "{}", said.out);
     let said = bench.spinney(&["retry", &run.0]).code(1);
     assert!(said.err.contains(&format!("process {} has it since", program.id())) && said.err.contains("spinney cancel"), "{}", said.err);
     let said = bench.spinney(&["cancel", &run.0]).code(0);

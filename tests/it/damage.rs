@@ -285,7 +285,7 @@ fn a_worktree_that_is_gone_while_an_agent_works_in_it_starts_its_attempt_over_an
     let said = doctor(&bench, &[]);
     assert!(said.contains(&format!("{path}: the worktree of `second` is gone")), "{said}");
     let said = bench.spinney(&["resume"]);
-    assert!(said.err.contains("`second` starts its attempt over"), "{said:?}");
+    assert!(said.err.contains("`second` starts its attempt over: its worktree is gone, and "), "{said:?}");
     let run = bench.newest();
     bench.spinney(&["approve", &run.0]).code(0);
     invariants::check(&bench.records(&run), &bench.repo());

@@ -147,6 +147,11 @@ fn an_item_whose_need_failed_is_skipped_with_its_cause() {
     assert_eq!(code, 0, "{out}");
     assert_eq!(upstream(&records, "each/b"), "each/a", "{}", outcome(&records, "each/b"));
     assert!(outcome(&records, "each/c")["succeeded"].is_object());
+    // What was skipped has not failed.
+    let (_, said, _) = run(
+        "steps:\n  each:\n    for_each: { items: [{ id: a, needs: [] }, { id: b, needs: [a] }, { id: c, needs: [] }], as: it, key: \"{{ it.id }}\", needs: \"{{ it.needs }}\" }\n    run: \"test {{ it.id | sh }} != a\"\n",
+    );
+    assert!(said.contains("(of 3 items 1 failed and 1 was skipped)"), "{said}");
 }
 
 #[test]

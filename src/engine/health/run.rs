@@ -17,7 +17,8 @@ use std::{
 };
 
 /// What to do where an object is not there.
-const FETCH: &str = "`git fetch` from a clone that has it brings it back; otherwise begin a new run";
+const FETCH: &str =
+    "`git fetch` from a clone that has it brings it back; otherwise `spinney cancel --as-it-stands`, then `spinney clean --drop`, and begin a new run";
 /// What to do where an object is damaged: git fetches nothing that it has.
 const RENEW: &str = "`git fsck` names its file; once that is moved away, `git fetch` from a clone that has it brings it back";
 
@@ -124,7 +125,7 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
         let lost =
-            Fault::broken(path.display().to_string(), format!("the worktree of `{node}` is gone, and with it what was done there since its last commit"));
+            Fault::broken(path.display().to_string(), format!("the worktree of `{node}` is gone, and with it what was done there since its last checkpoint"));
         lost.lightly().hint("`spinney resume` starts that attempt over in a new one")
     }));
     faults.extend(letters(dir));

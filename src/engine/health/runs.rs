@@ -32,7 +32,7 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
     let good = |detail: String| vec![Check { area: "runs", name: run.0.clone(), verdict: Verdict::Fine, detail, hint: None }];
     let mut checks = Vec::new();
     match Lease::owner(dir) {
-        Ok(Some(held)) => return good(format!("{held}: it is carried out now")),
+        Ok(Some(held)) => return good(format!("it is carried out now: {}", held.holder())),
         Ok(None) => {}
         Err(error) => {
             let fault = Fault::broken("lease", because(&error)).mended_by(Mend::Lease);

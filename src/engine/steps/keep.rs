@@ -5,11 +5,11 @@ use crate::{
     event::{CommitId, Event, FailureKind, NodeId, RunId},
     git::{GitError, ref_of},
     journal::{NodeState, Recorder, RunState},
-    plan::Work,
+    plan::{PlannedStep, Work},
     trace,
 };
 
-/// An attempt of an agent that writes, and has no result.
+/// An attempt of an agent, or a command, that writes, and has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Unkept {
     pub(super) node: NodeId,
@@ -50,7 +50,7 @@ impl Unkept {
 
 /// Returns the attempts at a node and inside of it that have begun, with those of their sub-agents.
 pub(in crate::engine) fn unkept(state: &RunState, owner: &NodeId) -> Vec<Unkept> {
-    let writes = |node: &NodeId| state.step(node).is_some_and(|step| step.writes && matches!(step.work, Work::Agent { .. }));
+    let writes = |node: &NodeId| state.step(node).is_some_and(works_in_files);
     let begun = state.running().iter().filter(|node| (*node == owner || node.is_inside(owner)) && writes(node));
     let with_helpers = begun.filter_map(|node| {
         let of = state.node(node)?;
@@ -60,6 +60,11 @@ pub(in crate::engine) fn unkept(state: &RunState, owner: &NodeId) -> Vec<Unkept>
     with_helpers.flatten().collect()
 }
 
+/// Returns whether a step makes its work of the files of a worktree.
+fn works_in_files(step: &PlannedStep) -> bool {
+    step.writes && matches!(step.work, Work::Agent { .. } | Work::Run { .. })
+}
+
 fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
     let workspace = state.workspace.as_ref().filter(|workspace| state.captured.is_none() && !workspace.path.is_empty())?;
     Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.checkpoint.clone() })
@@ -67,7 +72,7 @@ fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
 
 /// Keeps what a failed attempt has in its worktree.
 pub(super) async fn keep_what_there_is(task: &Task) {
-    let is_writer = task.plan.step(&task.node.step).is_some_and(|step| step.writes && matches!(step.work, Work::Agent { .. }));
+    let is_writer = task.plan.step(&task.node.step).is_some_and(works_in_files);
     let Some(base) = task.own.get().filter(|_| is_writer) else { return };
     let unkept = Unkept { node: task.node.clone(), attempt: task.state.attempts, base: base.clone(), known: task.state.checkpoint.clone() };
     if let Err(Trouble::Failed(failure)) = unkept.keep(&task.services, &task.recorder).await {

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     agent::{Coming, Trouble, blocking},
-    event::{Brief, CommitId, Event, Failure, FailureKind, Isolation, NodeId, because},
-    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, Scope, TreePolicy, Workspaces, Worktree},
+    event::{Brief, CommitId, Event, Failure, FailureKind, Isolation, NodeId, RunId, because},
+    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, GitError, Repository, Scope, TreePolicy, Workspaces, Worktree, ref_of},
     merge,
     plan::{PlannedStep, Work},
     prompts,
@@ -276,6 +276,16 @@ async fn anew(workspaces: Workspaces, worktree: Arc<Worktree>) -> Result<Arc<Wor
         workspaces.open(worktree.slug(), worktree.base()).map(Arc::new)
     })
     .await
+}
+
+/// Says that a worktree is gone, and by which ref what its last checkpoint has is kept.
+pub(crate) fn lost_worktree(repo: &Repository, (run, slug): (&RunId, &str), path: &Path) -> Result<String, GitError> {
+    let checkpoint = ref_of(run, slug, "checkpoint");
+    let left = match repo.ref_at(&checkpoint)? {
+        Some(_) => format!("what it had at its last checkpoint is kept by `{checkpoint}`"),
+        None => "with it what was done there".to_owned(),
+    };
+    Ok(format!("its worktree is gone, and {left}; it stood at {}", path.display()))
 }
 
 /// Names the worktree of an attempt.

@@ -317,7 +317,8 @@ impl SubAgents {
         let at_work = known.is_some_and(|known| known.conversation.brief().is_some() && !matches!(known.conversation.next(), Next::End(_)));
         let path = self.services().workspaces.path(&self.slug(node));
         if at_work && !path.is_dir() {
-            let why = format!("find its worktree {}: it is gone, and with it what was done there", path.display());
+            let why = place::lost_worktree(&self.services().repo, (self.services().workspaces.run(), &self.slug(node)), &path)
+                .map_err(|error| Failure::of(FailureKind::Environment, &error))?;
             return Err(Failure::new(FailureKind::Isolation, why).into());
         }
         let worktree = place::open(self.services(), &self.slug(node), order.base).await?;

@@ -173,7 +173,7 @@ fn is_over(records: &[Record]) -> bool {
 fn assert_refused_as_over(tale: &Tale, bench: &Bench, run: &RunId) {
     let (project, models, plan) = prepare(tale, bench);
     let refused = project.resume(run, plan, &models, options()).map(|_| "it went on");
-    assert!(matches!(&refused, Err(SetupError::Over(over)) if over == run), "{refused:?}");
+    assert!(matches!(&refused, Err(SetupError::Over { run: over, .. }) if over == run), "{refused:?}");
 }
 
 pub(crate) fn options() -> RunOptions {

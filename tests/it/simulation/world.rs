@@ -251,7 +251,7 @@ impl World {
 
     fn refused_as_over(&self, run: &RunId) -> Result<(), String> {
         match self.prepare(Some(run), Clock::system()) {
-            Err(SetupError::Over(_)) => Ok(()),
+            Err(SetupError::Over { .. }) => Ok(()),
             Err(other) => Err(format!("a run that is over is refused with: {other}")),
             Ok(_) => Err("a run that is over went on".to_owned()),
         }
