@@ -433,6 +433,9 @@ pub(super) struct Clean {
     /// Only runs that have been over for so long, such as 12h or 30d
     #[arg(long, value_name = "TIME", default_value = "14d")]
     pub(super) older_than: String,
+    /// Also where a worktree holds files that git ignores and no setup has made
+    #[arg(long)]
+    pub(super) ignored: bool,
     /// Only say what would be removed
     #[arg(long)]
     pub(super) dry_run: bool,

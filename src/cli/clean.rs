@@ -21,7 +21,8 @@ pub(super) fn run(args: &args::Clean, context: &mut Context) -> Result<u8, Faile
         .ok_or_else(|| Failed::usage(format!("read `--older-than {}`", line(&args.older_than, 40))).hint("write a number and a unit: `90m`, `12h`, `14d`"))?;
     let runs = RunDir::list(&RunDir::state(repo.main_checkout())).map_err(|error| Failed::of(&error))?;
     let drop = args.drop.iter().map(|run| pick(&runs, run)).collect::<Result<Vec<RunId>, Failed>>()?;
-    let cleaning = Cleaning { cache: context.settings.cache.clone(), older_than, now: Clock::system().now(), dry_run: args.dry_run, drop };
+    let cleaning =
+        Cleaning { cache: context.settings.cache.clone(), older_than, now: Clock::system().now(), dry_run: args.dry_run, ignored: args.ignored, drop };
     let fates = clean(&repo, &cleaning).map_err(|error| Failed::of(&error))?;
     let text = if args.json { json_text(&of_json(&fates, args.dry_run)).map_err(io::Error::from)? + "\n" } else { screen(&fates, args.dry_run, context.color) };
     put(context, &text)?;
@@ -37,7 +38,7 @@ fn screen(fates: &[(RunId, Fate)], dry_run: bool, color: bool) -> String {
             Fate::Removed(why) => (if dry_run { "would go" } else { "removed" }, why, Tone::Good),
             Fate::Kept(why) => ("stays", why, Tone::Dim),
         };
-        let _ = writeln!(text, "{}  {}  {}", paint(color, Tone::Name, &format!("{:<24}", run.0)), paint(color, tone, &format!("{word:<8}")), line(why, 300));
+        let _ = writeln!(text, "{}  {}  {}", paint(color, Tone::Name, &format!("{:<24}", run.0)), paint(color, tone, &format!("{word:<8}")), line(why, 600));
     }
     let gone = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Removed(_))).count();
     let word = if dry_run { "would be removed" } else { "removed" };

@@ -2,7 +2,8 @@
 //!
 //! A run is removed whole: its refs, its worktrees and views, its branch, and last its folder, so that one whose removal was
 //! interrupted is found again. What it worked must be elsewhere: in the history of a branch that is no run's, or, where that
-//! is so, in the joined commit that took it in. Everything in doubt counts as not landed.
+//! is so, in the joined commit that took it in. Everything in doubt counts as not landed. What goes with a run that is dropped
+//! by its name is named, and commits that somebody else has put on its branch never go.
 use super::steps::VIEW_PREFIX;
 use crate::{
     clock::Timestamp,
@@ -29,6 +30,8 @@ pub struct Cleaning {
     pub older_than: Duration,
     /// Now.
     pub now: Timestamp,
+    /// Whether a run goes although worktrees of it hold what git ignores and no setup has made.
+    pub ignored: bool,
     /// Whether nothing is removed, and only said what would be.
     pub dry_run: bool,
     /// Runs that are removed with work that is nowhere else, however young they are; only these are looked at where there are any.
@@ -80,12 +83,15 @@ fn one(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Fat
 fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<String, String> {
     let dir = RunDir::open(state, run).map_err(|error| error.to_string())?;
     if let Some(owner) = Lease::owner(dir.path()).map_err(|error| error.to_string())? {
-        return Err(format!("it is carried out: failed to {owner}"));
+        return Err(format!("it is carried out: {}", owner.holder()));
+    }
+    if let Some(folder) = repo.checked_out(&branch_of(run)).map_err(|error| error.to_string())? {
+        return Err(format!("its branch is checked out in {folder}"));
     }
     let named = cleaning.drop.contains(run);
     let records = match journal::read(dir.path()) {
         Ok(records) => records,
-        Err(_) if named => return Ok("dropped, as asked for; its journal could not be read".to_owned()),
+        Err(_) if named => return Ok(format!("dropped, as asked for, though its journal cannot be read{}", dropped(repo, run, cleaning, &[]))),
         Err(error) => return Err(format!("its journal cannot be read: {error}")),
     };
     let (Some(first), Some(last)) = (records.first(), records.last()) else {
@@ -95,19 +101,77 @@ fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
         return Err("it is not over: `spinney resume` goes on with it, `spinney cancel` ends it".to_owned());
     };
     if named {
-        return Ok("dropped, as asked for".to_owned());
+        return Ok(format!("dropped, as asked for{}", dropped(repo, run, cleaning, &records)));
     }
     let ago = Duration::from_millis(cleaning.now.0.saturating_sub(last.at.0));
     if ago < cleaning.older_than {
         return Err("it ended not long enough ago".to_owned());
     }
     let work = Work { repo, run, started, nodes: Nodes::of(&records), now: cleaning.now };
-    let lost = work.lost(&folder(repo, run, cleaning)).map_err(|error| format!("what it left cannot be judged: {error}"))?;
+    let lost = work.lost(&folder(repo, run, cleaning), cleaning.ignored).map_err(|error| format!("what it left cannot be judged: {error}"))?;
     match lost {
         Some(lost) => Err(format!("{lost} is on no branch but the run's own")),
         None if work.left_any() => Ok("its work has landed".to_owned()),
         None => Ok("it left no work".to_owned()),
     }
+}
+
+/// Says what goes with a run that is dropped, and what of it stays.
+fn dropped(repo: &Repository, run: &RunId, cleaning: &Cleaning, records: &[Record]) -> String {
+    let parts = || -> Result<Vec<String>, GitError> {
+        let mut parts = Vec::new();
+        let (branch, stays) = (branch_of(run), others(repo, run, records)?);
+        let tip = repo.ref_at(&branch)?;
+        if let Some(tip) = &tip {
+            let (name, at) = (short_name(&branch), &tip.0[..tip.0.len().min(12)]);
+            parts.push(if stays { format!("`{name}` stays at {at}, which is not what the run left") } else { format!("`{name}` was at {at}") });
+        }
+        let refs = repo.refs(&format!("refs/spinney/{run}"))?.into_iter().filter(|(name, _)| !is_start(name)).map(|(_, commit)| commit);
+        let commits: BTreeSet<CommitId> = refs.chain(tip.filter(|_| !stays)).collect();
+        let count = repo.count_nowhere_else(&commits)?;
+        if count > 0 {
+            parts.push(format!("{count} {} nowhere else", if count == 1 { "commit was" } else { "commits were" }));
+        }
+        let folder = folder(repo, run, cleaning);
+        if folder.is_dir() {
+            let workspaces = Workspaces::new(repo, &folder, run)?;
+            let nodes = Nodes::of(records);
+            for slug in workspaces.slugs()?.iter().filter(|slug| !slug.starts_with(VIEW_PREFIX)) {
+                let held = nodes.held_in(&workspaces, slug).unwrap_or_else(|| "files".to_owned());
+                let ignored = nodes.places.get(slug).map_or(Ok(Vec::new()), |(base, _)| workspaces.ignored(slug, base))?;
+                match (held.is_empty(), ignored.is_empty()) {
+                    (false, _) => parts.push(format!("{} had work that is in no commit", workspaces.path(slug).display())),
+                    (true, false) => parts.push(format!("{} had what git ignores: {}", workspaces.path(slug).display(), few(&ignored))),
+                    (true, true) => {}
+                }
+            }
+        }
+        Ok(parts)
+    };
+    match parts() {
+        Ok(parts) if parts.is_empty() => "; it left nothing that is nowhere else".to_owned(),
+        Ok(parts) => format!(": {}", parts.join("; ")),
+        Err(error) => format!("; what it left cannot be told: failed to {error}"),
+    }
+}
+
+/// Returns whether somebody else has put commits on a run's branch that are nowhere else: they never go with the run.
+fn others(repo: &Repository, run: &RunId, records: &[Record]) -> Result<bool, GitError> {
+    let Some(tip) = repo.ref_at(&branch_of(run))? else { return Ok(false) };
+    let left = |record: &Record| matches!(&record.event, Event::BranchMade { commit, .. } if *commit == tip);
+    Ok(!records.iter().any(left) && !repo.has_landed(&tip)?)
+}
+
+/// Returns whether a ref only keeps what others have made: the base of the run, or that of a worktree.
+fn is_start(name: &str) -> bool {
+    name.ends_with("/base") || name.ends_with("/checkout/head")
+}
+
+/// Lists some names.
+fn few(names: &[String]) -> String {
+    const FEW: usize = 5;
+    let more = if names.len() > FEW { format!(" and {} more", names.len() - FEW) } else { String::new() };
+    format!("{}{more}", names[..names.len().min(FEW)].join(", "))
 }
 
 /// Returns where the worktrees of a run stand.
@@ -160,6 +224,14 @@ impl<'a> Nodes<'a> {
         nodes
     }
 
+    /// Says what a worktree has that no commit of its node has, empty where nothing; `None` where nobody knows whose it is.
+    fn held_in(&self, workspaces: &Workspaces, slug: &str) -> Option<String> {
+        let (base, node) = self.places.get(slug)?;
+        let commits = [self.commits.get(node).copied(), Some(*base)];
+        let beyond: Vec<Option<String>> = commits.into_iter().flatten().map(|commit| workspaces.beyond(slug, base, commit)).collect();
+        Some(if beyond.iter().all(Option::is_some) { beyond.into_iter().flatten().next().unwrap_or_default() } else { String::new() })
+    }
+
     fn made(&mut self, node: &'a NodeId, commit: &'a CommitId) {
         // A step that passes a commit on has not made it.
         self.made.entry(commit).or_insert(node);
@@ -173,13 +245,12 @@ impl Work<'_> {
     }
 
     /// Returns the first piece of work that would be lost with the run.
-    fn lost(&self, folder: &Path) -> Result<Option<String>, GitError> {
+    fn lost(&self, folder: &Path, ignored: bool) -> Result<Option<String>, GitError> {
         let mut refs = self.repo.refs(&format!("refs/spinney/{}", self.run))?;
         let branch = branch_of(self.run);
         refs.extend(self.repo.ref_at(&branch)?.map(|commit| (branch, commit)));
         let base = self.repo.tree_of(&self.started.base)?;
-        // The base of a worktree is the work of others.
-        for (name, commit) in refs.iter().filter(|(name, _)| !name.ends_with("/base")) {
+        for (name, commit) in refs.iter().filter(|(name, _)| !is_start(name)) {
             if !self.is_elsewhere(commit)? && self.repo.tree_of(commit)? != base {
                 return Ok(Some(format!("what `{}` keeps", short_name(name))));
             }
@@ -189,10 +260,13 @@ impl Work<'_> {
         }
         let workspaces = Workspaces::new(self.repo, folder, self.run)?;
         for slug in workspaces.slugs()?.iter().filter(|slug| !slug.starts_with(VIEW_PREFIX)) {
-            let Some((base, node)) = self.nodes.places.get(slug) else { return Ok(Some(format!("what the worktree `{slug}` may hold"))) };
-            let commits = [self.nodes.commits.get(node).copied(), Some(*base)];
-            if commits.into_iter().flatten().all(|commit| workspaces.beyond(slug, base, commit).is_some()) {
+            let Some((base, _)) = self.nodes.places.get(slug) else { return Ok(Some(format!("what the worktree `{slug}` may hold"))) };
+            if self.nodes.held_in(&workspaces, slug).is_none_or(|held| !held.is_empty()) {
                 return Ok(Some(format!("what stands in the worktree {}", workspaces.path(slug).display())));
+            }
+            let names = if ignored { Vec::new() } else { workspaces.ignored(slug, base)? };
+            if !names.is_empty() {
+                return Ok(Some(format!("what git ignores in the worktree {} ({})", workspaces.path(slug).display(), few(&names))));
             }
         }
         Ok(None)
@@ -232,7 +306,7 @@ enum RemoveError {
 fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<(), RemoveError> {
     let dir = RunDir::open(state, run)?;
     let _lease = Lease::take(dir.path(), std::process::id(), cleaning.now)?;
-    if repo.ref_at(&branch_of(run))?.is_some() {
+    if repo.ref_at(&branch_of(run))?.is_some() && !others(repo, run, &journal::read(dir.path()).unwrap_or_default())? {
         repo.delete_branch_of(run)?;
     }
     let folder = folder(repo, run, cleaning);

@@ -73,3 +73,87 @@ fn only_what_has_landed_or_left_nothing_goes() {
     assert_eq!(cleaned(&bench, &[]).keys().collect::<Vec<_>>(), ["ask"]);
     bench.spinney(&["clean", "--older-than", "soon"]).code(2);
 }
+
+/// An agent that writes a file, and one that git ignores, and then has no turn left.
+const CUT: &str = r#"
+version: 1
+name: cut
+agents: { coder: { system: "You code.", access: write } }
+steps:
+  build:
+    agent: coder
+    prompt: "Build FILE."
+    budget: { turns: 1 }
+    workspace: { kind: worktree, setup: ["mkdir -p made && echo 1 > made/it"] }
+"#;
+
+fn cut(file: &str) -> (Bench, RunId) {
+    let bench = Bench::new().file(".gitignore", ".spinney/\n.env\nmade/\nout/\n").commit("ignore").workflow("cut", CUT);
+    let call = |file: &str| format!("{{ tool: Write, input: {{ file_path: \"{file}\", content: \"x\\n\" }} }}");
+    let calls = file.split(' ').map(call).collect::<Vec<_>>().join(", ");
+    let script = format!("conversations:\n  - agent: coder\n    turns:\n      - calls: [{calls}]\n      - say: \"Built.\"\n");
+    bench.run("cut", &script, &["--unconfined"]).0.code(1);
+    let run = bench.newest();
+    (bench, run)
+}
+
+#[test]
+fn what_git_ignores_in_a_worktree_goes_only_where_that_is_said_or_setup_made_it() {
+    let (bench, _) = cut(".env out/x");
+    let (goes, why) = cleaned(&bench, &["--older-than", "0s"])["cut"].clone();
+    assert!(!goes && why.contains("what git ignores in the worktree") && why.contains("(.env, out/)"), "{why}");
+    assert_eq!(cleaned(&bench, &["--older-than", "0s", "--ignored"])["cut"], (true, "it left no work".to_owned()));
+}
+
+#[test]
+fn what_goes_with_a_run_that_is_dropped_is_named_beforehand() {
+    let (bench, run) = cut("x.txt");
+    let (goes, why) = cleaned(&bench, &["--older-than", "0s", "--ignored"])["cut"].clone();
+    assert!(!goes, "{why}");
+    for more in [&["--dry-run"][..], &[]] {
+        let said = bench.spinney(&[&["clean", "--drop", &run.0], more].concat()).code(0);
+        assert!(said.out.contains("1 commit was nowhere else") && said.out.contains("had work that is in no commit"), "{}", said.out);
+    }
+}
+
+#[test]
+fn commits_that_somebody_else_has_put_on_the_branch_of_a_run_never_go_with_it() {
+    let bench = Bench::new().workflow("flow", FLOW);
+    let run = run(&bench, "flow", 0);
+    let branch = format!("spinney/{run}");
+    bench.git(&["checkout", "-q", &branch]);
+    for more in [&["--dry-run"][..], &[]] {
+        let said = bench.spinney(&[&["clean", "--drop", &run.0], more].concat()).code(1);
+        assert!(said.out.contains("its branch is checked out in"), "{}", said.out);
+    }
+    let bench = bench.file("mine.txt", "mine").commit("mine");
+    let mine = bench.git(&["rev-parse", "HEAD"]);
+    bench.git(&["checkout", "-q", "main"]);
+    let said = bench.spinney(&["clean", "--drop", &run.0]).code(0);
+    assert!(said.out.contains(&format!("`{branch}` stays at {}, which is not what the run left", &mine[..12])), "{}", said.out);
+    assert_eq!(bench.git(&["rev-parse", &branch]), mine);
+    assert!(!bench.git(&["for-each-ref", "refs/spinney"]).contains(&run.0));
+    assert!(!bench.repo().join(format!(".spinney/state/runs/{run}")).exists());
+}
+
+#[test]
+fn what_failed_work_had_is_shown_by_its_checkpoint() {
+    let (bench, run) = cut("x.txt");
+    let said = bench.spinney(&["diff", &run.0, "build"]).code(0);
+    assert!(said.out.contains("+x\n") && said.err.contains(&format!("refs/spinney/{run}/build.1/checkpoint")), "{said:?}");
+    bench.git(&["update-ref", "-d", &format!("refs/spinney/{run}/build.1/checkpoint")]);
+    let said = bench.spinney(&["diff", &run.0, "build"]).code(1);
+    assert!(said.err.contains("there is no checkpoint of it") && said.err.contains("its worktree is still there: "), "{}", said.err);
+}
+
+#[test]
+fn what_a_failed_command_had_is_kept_like_an_agents_work() {
+    let flow = "version: 1\nname: gen\nsteps: { gen: { run: \"echo long-work > gen.txt; exit 3\", scope: [gen.txt] }, look: { run: \"exit 3\" } }\n";
+    let bench = Bench::new().workflow("gen", flow);
+    bench.run("gen", SCRIPT, &["--unconfined"]).0.code(1);
+    let run = bench.newest();
+    let said = bench.spinney(&["diff", &run.0, "gen"]).code(0);
+    assert!(said.out.contains("+long-work\n"), "{}", said.out);
+    let shown = bench.spinney(&["show", &run.0]).code(0).out;
+    assert!(shown.contains(&format!("refs/spinney/{run}/gen.1/checkpoint")) && !shown.contains("look.1/checkpoint"), "{shown}");
+}
