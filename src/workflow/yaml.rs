@@ -97,6 +97,7 @@ pub(super) fn parse(source: &Arc<Source>) -> Result<Node, Box<Diagnostic>> {
             flow_nesting_limit: MAX_DEPTH,
             max_nodes: MAX_NODES,
             max_events: MAX_NODES * 3,
+            max_total_scalar_bytes: 2 * MAX_BYTES,
             max_documents: 1,
             max_aliases: 2_000,
             max_anchors: 2_000,
