@@ -148,6 +148,9 @@ pub(super) fn check(items: &[Item], present: &BTreeSet<&str>) -> Result<(), Stri
 
 /// Finds an item that is part of a cycle: what is left when all items without open needs are taken away again and again.
 fn cycle(items: &[Item]) -> Option<&str> {
+    if items.iter().all(|item| item.needs.is_empty()) {
+        return None;
+    }
     let own: BTreeSet<&str> = items.iter().map(|item| item.key.as_str()).collect();
     let mut unmet: BTreeMap<&str, usize> = BTreeMap::new();
     let mut waiting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -185,12 +188,13 @@ pub(super) fn join(state: &RunState, step: &NodeId, join: Join) -> Outcome {
             Some(Outcome::Succeeded(_) | Outcome::Skipped(_)) | None => None,
         })
         .collect();
-    let output = json!({"results": results, "failed": bad.len()});
+    let all = results.len();
+    let output = scope::object([("results", Value::Array(results)), ("failed", json!(bad.len()))]);
     match (join, bad.first()) {
         (Join::All, Some((id, why))) => {
-            let more = if bad.len() > 1 { format!(" ({})", count(&bad, results.len())) } else { String::new() };
+            let more = if bad.len() > 1 { format!(" ({})", count(&bad, all)) } else { String::new() };
             let kind = state.outcome(id).and_then(Outcome::failure).map_or(FailureKind::Aborted, |failure| failure.kind);
-            Outcome::Failed(Failure { output, ..Failure::new(kind, format!("item `{}`: {why}{more}", id.item.as_deref().unwrap_or_default())) })
+            Failure { output, ..Failure::new(kind, format!("item `{}`: {why}{more}", id.item.as_deref().unwrap_or_default())) }.into()
         }
         (Join::All | Join::AllDone, _) => Outcome::Succeeded(Success { output: output.into(), commit: None }),
     }

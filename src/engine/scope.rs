@@ -152,12 +152,18 @@ pub(super) fn item_result(item: &NodeState) -> Value {
     let key = item.item.as_ref().map(|item| item.key.as_str()).unwrap_or_default();
     let success = item.outcome.as_ref().and_then(Outcome::success);
     let failure = item.outcome.as_ref().and_then(Outcome::failure);
-    json!({
-        "key": key,
-        "ok": success.is_some(),
-        "status": item.outcome.as_ref().map_or("waiting", Outcome::word),
-        "output": success.map_or_else(|| failure.map_or(Value::Null, |failure| failure.output.clone()), |success| (*success.output).clone()),
-        "commit": success.and_then(|success| success.commit.as_ref()).map(|commit| commit.0.clone()),
-        "error": failure.map(|failure| failure.message.clone()),
-    })
+    let output = success.map(|success| &*success.output).or(failure.map(|failure| &failure.output));
+    object([
+        ("key", key.into()),
+        ("ok", success.is_some().into()),
+        ("status", item.outcome.as_ref().map_or("waiting", Outcome::word).into()),
+        ("output", output.cloned().unwrap_or_default()),
+        ("commit", success.and_then(|success| success.commit.as_ref()).map(|commit| commit.0.as_str()).into()),
+        ("error", failure.map(|failure| failure.message.as_str()).into()),
+    ])
+}
+
+/// Makes an object of values as they are; `json!` would write each of them anew.
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
