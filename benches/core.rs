@@ -351,7 +351,7 @@ fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
     log.tell(Event::ItemsAdded { step: NodeId::step(&step), items, by: NodeId::step(&step), max_parallel: None });
     for node in &nodes {
         log.tell(Event::StepStarted { node: node.clone(), attempt: 1 });
-        log.tell(Event::AgentBriefed { node: node.clone(), brief: brief() });
+        log.tell(Event::AgentBriefed { node: node.clone(), brief: Arc::new(brief()) });
     }
     let mut turn = 0;
     while log.records.len() < size {
@@ -360,7 +360,7 @@ fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
             let reply = Reply { model: "mock/mock".to_owned(), ..script::reply("I look.", &[("Bash", json!({"command": format!("ls {turn}")}))]) };
             // The script's own ids repeat, which the fold allows: they are answered before they are used again.
             let call = reply.calls().next().map_or(call, |made| made.id.clone());
-            log.tell(Event::ModelReplied { node: node.clone(), reply, prefix: Vec::new() });
+            log.tell(Event::ModelReplied { node: node.clone(), reply: Box::new(reply), prefix: Vec::new() });
             log.tell(Event::ToolStarted { node: node.clone(), call: call.clone(), input: None, recovery: Recovery::Again });
             log.tell(finished(node, &call));
         }
@@ -402,7 +402,7 @@ struct Log {
 impl Log {
     fn new(plan: &Arc<Plan>) -> Log {
         let mut log = Log { state: RunState::new(plan.clone()), records: Vec::new() };
-        log.tell(Event::RunStarted(RunStarted {
+        log.tell(Event::RunStarted(Box::new(RunStarted {
             run: RunId::from("bench"),
             workflow: plan.name.clone(),
             file: plan.source.name.clone(),
@@ -413,7 +413,7 @@ impl Log {
             script: None,
             steps: std::collections::BTreeMap::new(),
             origin: None,
-        }));
+        })));
         log
     }
 

@@ -224,7 +224,7 @@ impl<'a> Agent<'a> {
                 continue;
             }
             match next {
-                Next::Brief => self.record(Event::AgentBriefed { node: self.session.node.clone(), brief: brief.clone() }).await?,
+                Next::Brief => self.record(Event::AgentBriefed { node: self.session.node.clone(), brief: Arc::new(brief.clone()) }).await?,
                 Next::Ask => self.ask().await?,
                 Next::Act => self.act().await?,
                 Next::End(ending) => {
@@ -309,7 +309,7 @@ impl<'a> Agent<'a> {
             Ok(reply) => {
                 self.is_repaired = false;
                 let reply = self.unique_ids(reply);
-                self.record(Event::ModelReplied { node: self.session.node.clone(), reply, prefix }).await
+                self.record(Event::ModelReplied { node: self.session.node.clone(), reply: Box::new(reply), prefix }).await
             }
             Err(error) => self.no_reply(error).await,
         }

@@ -308,7 +308,7 @@ impl Report {
             }
         }
         match &record.event {
-            Event::RunStarted(started) => self.started = Some(started.clone()),
+            Event::RunStarted(started) => self.started = Some((**started).clone()),
             Event::RunResumed { .. } => {
                 self.resumed += 1;
                 self.nodes.values_mut().for_each(|node| node.parked = None);

@@ -294,11 +294,11 @@ fn outputs(text: &mut String, output: Option<&Value>) {
 }
 
 fn merge_report(text: &mut String, step: &str, node: &NodeState) {
-    if node.merged.is_empty() {
+    if node.deeds.merged.is_empty() {
         return;
     }
     let _ = writeln!(text, "\nMerge {step}");
-    for progress in &node.merged {
+    for progress in &node.deeds.merged {
         let line = match progress {
             MergeProgress::Joined { from, commit, settled } => {
                 let settled: Vec<String> = settled.iter().map(|(path, by)| format!("{path} settled by {by}")).collect();

@@ -50,7 +50,7 @@ impl Accounts {
     /// Begins with what the run has spent already.
     pub(super) fn new(run: Arc<Account>, state: &RunState) -> Accounts {
         let mut before: HashMap<(NodeId, Of), Spent> = HashMap::new();
-        for (id, node) in state.nodes().into_iter().filter(|(id, node)| id.helper.is_none() && node.spent != Spent::default()) {
+        for (id, node) in state.each().filter(|(id, node)| id.helper.is_none() && node.spent != Spent::default()) {
             for level in levels(state, id) {
                 *before.entry(level.key).or_default() += node.spent;
             }

@@ -12,7 +12,7 @@ use crate::{
     workflow::OnExceed,
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The end of one run, with all it needs to know.
 pub(super) struct Close {
@@ -56,7 +56,7 @@ impl Close {
     /// A failure of the outputs.
     pub(super) fn result(self) -> Result<Outcome, Failure> {
         match self.failure {
-            Some(failure) => Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure })),
+            Some(failure) => Ok(Failure { output: self.output.unwrap_or_default(), ..failure }.into()),
             None => Ok(Outcome::Succeeded(Success { output: self.output?.into(), commit: None })),
         }
     }
@@ -67,7 +67,7 @@ impl Close {
     /// A failure of the end itself.
     pub(super) async fn run(self, services: &Services) -> Result<Outcome, Failure> {
         if let Some(failure) = self.failure {
-            return Ok(Outcome::Failed(Failure { output: self.output.unwrap_or_default(), ..failure }));
+            return Ok(Failure { output: self.output.unwrap_or_default(), ..failure }.into());
         }
         // Before the branch: a run whose outputs cannot be made has failed, and leaves none.
         let output = self.output.clone()?;
@@ -147,12 +147,13 @@ pub(super) async fn join(services: &Services, base: CommitId, tips: Vec<CommitId
 
 /// Returns the worktrees of nodes whose work was captured: name, base and commit.
 fn captured(state: &RunState) -> Vec<(String, CommitId, CommitId)> {
-    let one = |(id, node): (&NodeId, &NodeState)| {
+    let one = |id: &NodeId, node: &NodeState| {
         let commit = node.outcome.as_ref()?.success()?.commit.clone()?;
-        let workspace = node.workspace.as_ref().filter(|workspace| !workspace.path.is_empty())?;
+        let workspace = node.deeds.workspace.as_ref().filter(|workspace| !workspace.path.is_empty())?;
         Some((steps::slug(id, node.attempts), workspace.base.clone(), commit))
     };
-    state.nodes().into_iter().filter_map(one).collect()
+    let captured: BTreeMap<&NodeId, _> = state.each().filter_map(|(id, node)| Some((id, one(id, node)?))).collect();
+    captured.into_values().collect()
 }
 
 /// A run that was to stop at its budget did not succeed, whatever its steps made of it.

@@ -1,12 +1,13 @@
 //! Who does the work that the loop begins: the steps themselves, or a stub that spends nothing.
 //!
 //! The loop says what begins and records how it ends; a crew never sees the journal. Real or not, the same loop, the same
-//! `decide` and the same fold drive it.
+//! `decide` and the same fold drive it. Work that takes time is done by tasks; a crew that knows how something ends when it
+//! begins keeps it, and says so in its turn.
 use super::{
     Services,
     close::{self, Close},
     powers::{self, Watcher},
-    steps::{self, End, Job, Unkept},
+    steps::{self, End, Order, Unkept},
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -14,9 +15,15 @@ use crate::{
     journal::{Recorder, RunState},
 };
 use std::{pin::Pin, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
 
-/// Work under way.
-pub(super) type Working = Pin<Box<dyn Future<Output = End> + Send>>;
+/// Who does a piece of work that was begun.
+pub(super) enum Working {
+    /// A task, which ends early where the token is cancelled.
+    Task(CancellationToken, Pin<Box<dyn Future<Output = End> + Send>>),
+    /// The crew by itself: `wait` gives the end, and `cancel` asks for an early one.
+    Crew,
+}
 
 /// What the loop waits for besides work.
 pub(super) struct Waits {
@@ -24,6 +31,14 @@ pub(super) struct Waits {
     pub(super) timer: Option<Timestamp>,
     /// What is left of the run's time, where that is to end it.
     pub(super) time_left: Option<Duration>,
+}
+
+/// What comes next once the loop has done what it can.
+pub(super) enum Turn {
+    /// Some work that the crew does by itself has ended.
+    Ended(NodeId, End),
+    /// There is something to wait for.
+    Wait(Waits),
 }
 
 /// Whoever stands behind the loop.
@@ -36,73 +51,82 @@ pub(super) trait Crew: Send + Sync {
         None
     }
 
-    /// Begins a node's work; it is done by the future.
-    fn work(&self, job: Job) -> Working;
+    /// Begins a node's work, of which whatever happens is told to the recorder.
+    fn work(&mut self, order: Order<'_>) -> Working;
 
-    /// Joins commits into one; that is `base` where there are none.
-    fn join(&self, base: CommitId, tips: Vec<CommitId>) -> Working;
+    /// Begins to join commits into one; that is `base` where there are none.
+    fn join(&mut self, node: NodeId, base: CommitId, tips: Vec<CommitId>) -> Working;
 
     /// Makes the event that begins an orchestrator's conversation.
     fn brief(&self, state: &RunState, orchestrator: &NodeId) -> Option<Event>;
 
     /// Begins one waking of an orchestrator.
-    fn watch(&self, watcher: Watcher) -> Working;
+    fn watch(&mut self, watcher: Watcher) -> Working;
 
-    /// Keeps the files of attempts that were stopped; a stub has none.
-    fn keep(&self, _unkept: Vec<Unkept>, _recorder: &Recorder) -> Working {
-        Box::pin(async { End::Kept })
-    }
+    /// Begins to keep the files of attempts that were stopped, on behalf of the node that was.
+    fn keep(&mut self, node: NodeId, unkept: Vec<Unkept>, recorder: &Recorder) -> Working;
 
     /// Begins the end of the run.
-    fn close(&self, close: Close) -> Working;
+    fn close(&mut self, close: Close) -> Working;
 
-    /// Is told that the loop has done what it can and waits. Real time passes by itself; simulated time moves now to what
-    /// is due first. Returns what is to be waited for.
-    fn wait(&self, waits: Waits) -> Waits {
-        waits
+    /// Is told that the loop has done what it can. Real time passes by itself; simulated time moves now to what is due
+    /// first.
+    fn turn(&mut self, waits: Waits) -> Turn {
+        Turn::Wait(waits)
     }
 
-    /// Is told that the loop has heard of the end of some work.
-    fn heard_of_an_end(&self) {}
+    /// Asks for the early end of work that the crew does by itself.
+    fn cancel(&mut self, _node: &NodeId) {}
 }
 
 /// The steps themselves.
-pub(super) struct Hands(pub(super) Arc<Services>);
+pub(super) struct Hands {
+    pub(super) services: Arc<Services>,
+    /// Cancels all work.
+    pub(super) cancel: CancellationToken,
+}
+
+impl Hands {
+    /// Makes a task that can be cancelled by itself.
+    fn task<F: Future<Output = End> + Send + 'static>(&self, work: impl FnOnce(Arc<Services>, CancellationToken) -> F) -> Working {
+        let cancel = self.cancel.child_token();
+        let work = work(self.services.clone(), cancel.clone());
+        Working::Task(cancel, Box::pin(work))
+    }
+}
 
 impl Crew for Hands {
     fn clock(&self) -> &Clock {
-        &self.0.clock
+        &self.services.clock
     }
 
     fn services(&self) -> Option<&Arc<Services>> {
-        Some(&self.0)
+        Some(&self.services)
     }
 
-    fn work(&self, job: Job) -> Working {
-        Box::pin(steps::run(job.with(&self.0)))
+    fn work(&mut self, order: Order<'_>) -> Working {
+        let (recorder, job) = (order.recorder.clone(), order.job());
+        self.task(|services, cancel| steps::run(job.with(&services, recorder, cancel)))
     }
 
-    fn join(&self, base: CommitId, tips: Vec<CommitId>) -> Working {
-        let services = self.0.clone();
-        Box::pin(async move { End::Joined(close::join(&services, base, tips).await) })
+    fn join(&mut self, _: NodeId, base: CommitId, tips: Vec<CommitId>) -> Working {
+        self.task(|services, _| async move { End::Joined(close::join(&services, base, tips).await) })
     }
 
     fn brief(&self, state: &RunState, orchestrator: &NodeId) -> Option<Event> {
-        powers::briefed(state, orchestrator, &self.0)
+        powers::briefed(state, orchestrator, &self.services)
     }
 
-    fn watch(&self, watcher: Watcher) -> Working {
-        let services = self.0.clone();
-        Box::pin(async move { watcher.run(&services).await })
+    fn watch(&mut self, watcher: Watcher) -> Working {
+        self.task(|services, cancel| async move { watcher.run(&services, &cancel).await })
     }
 
-    fn keep(&self, unkept: Vec<Unkept>, recorder: &Recorder) -> Working {
-        let (services, recorder) = (self.0.clone(), recorder.clone());
-        Box::pin(async move { steps::keep_all(&services, &recorder, unkept).await })
+    fn keep(&mut self, _: NodeId, unkept: Vec<Unkept>, recorder: &Recorder) -> Working {
+        let recorder = recorder.clone();
+        self.task(|services, _| async move { steps::keep_all(&services, &recorder, unkept).await })
     }
 
-    fn close(&self, close: Close) -> Working {
-        let services = self.0.clone();
-        Box::pin(async move { End::Closed(close.run(&services).await) })
+    fn close(&mut self, close: Close) -> Working {
+        self.task(|services, _| async move { End::Closed(close.run(&services).await) })
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     plan::{Plan, PlannedStep, Work},
     workflow::OnExceed,
 };
+use foldhash::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the loop is to do.
@@ -97,7 +98,7 @@ impl Command {
 /// What this process is doing, which no journal can know.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
-    workers: BTreeMap<NodeId, Worker>,
+    workers: HashMap<NodeId, Worker>,
     /// Workers that have one of the run's places.
     busy: usize,
     /// Orchestrators among the workers.
@@ -142,7 +143,7 @@ impl Live {
         self.workers.contains_key(node)
     }
 
-    /// Returns the nodes that somebody works on, orchestrators among them.
+    /// Returns the nodes that somebody works on, orchestrators among them, in no order.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
         self.workers.keys()
     }
@@ -163,7 +164,8 @@ pub fn decide(plan: &Plan, state: &RunState, live: &Live) -> Vec<Command> {
     if live.stopping || live.closing || state.finished().is_some() || state.started().is_none() {
         return Vec::new();
     }
-    let mut commands = settle(state, live);
+    let mut commands = Vec::new();
+    settle(state, live, &mut commands);
     start(plan, state, live, &mut commands);
     orchestrate(state, live, &mut commands);
     if state.open_steps() == 0 {
@@ -183,7 +185,7 @@ pub fn decide(plan: &Plan, state: &RunState, live: &Live) -> Vec<Command> {
 }
 
 /// What needs no slot.
-fn settle(state: &RunState, live: &Live) -> Vec<Command> {
+fn settle(state: &RunState, live: &Live, commands: &mut Vec<Command>) {
     let command = |(node, todo): (&NodeId, &Todo)| match todo {
         Todo::Evaluate => Some(Command::Evaluate { node: node.clone() }),
         Todo::Expand => Some(Command::Expand { step: node.clone() }),
@@ -199,7 +201,8 @@ fn settle(state: &RunState, live: &Live) -> Vec<Command> {
         }
     };
     let stop = |(node, by): (&NodeId, &NodeId)| Command::Stop { node: node.clone(), cause: SkipCause::Sibling(by.clone()) };
-    state.todo().iter().filter_map(command).chain(state.doomed().iter().map(stop)).collect()
+    commands.extend(state.todo().iter().filter_map(command));
+    commands.extend(state.doomed().iter().map(stop));
 }
 
 /// What begins or goes on. A limit queues, it never refuses.
@@ -208,7 +211,7 @@ fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>
     let waiting = live.parked.iter().filter(|node| !state.is_orchestrator(node)).count();
     let known = live.workers.len() - live.watching + waiting;
     if state.running().len() > known {
-        for node in state.running().iter().filter(|node| !live.works_on(node) && !live.parked.contains(node)) {
+        for node in state.running().filter(|node| !live.works_on(node) && !live.parked.contains(node)) {
             let takes = takes_a_place(state, node);
             if takes && room == 0 {
                 continue;
@@ -217,19 +220,23 @@ fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>
             commands.push(Command::Continue { node: node.clone() });
         }
     }
-    begin(plan, state, &|after| Box::new(state.ready_after(after)), room, commands);
-    begin(plan, state, &|after| Box::new(state.free_after(after)), usize::MAX, commands);
+    begin(plan, state, |after| state.ready_after(after), room, commands);
+    begin(plan, state, |after| state.free_after(after), usize::MAX, commands);
 }
 
-/// What may begin, from behind the step of a node on.
-type Waiting<'a> = dyn Fn(Option<&NodeId>) -> Box<dyn Iterator<Item = &'a NodeId> + 'a> + 'a;
-
-fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: usize, commands: &mut Vec<Command>) {
+/// Begins what `waiting` gives, each time from behind the step of a node on.
+fn begin<'a, Nodes: Iterator<Item = &'a NodeId>>(
+    plan: &Plan,
+    state: &'a RunState,
+    waiting: impl Fn(Option<&NodeId>) -> Nodes,
+    mut room: usize,
+    commands: &mut Vec<Command>,
+) {
     // At the end of its budget a run begins no agent more, and nothing at all where it is to stop.
     let limited = state.limit().is_some();
     let held = state.is_held() || !state.parked().is_empty();
     let stops = plan.on_exceed != OnExceed::Finish;
-    let mut begun: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let mut begun: BTreeMap<&NodeId, u32> = BTreeMap::new();
     let mut rest = waiting(None);
     while let Some(node) = rest.next() {
         let is_agent = || state.step(node).is_some_and(|step| matches!(step.work, Work::Agent { .. }));
@@ -248,9 +255,9 @@ fn begin<'a>(plan: &Plan, state: &'a RunState, waiting: &Waiting<'a>, mut room: 
         if room == 0 {
             break;
         }
-        let whole = node.whole();
         if node.item.is_some()
-            && let Some(most) = state.fan(&whole).and_then(|fan| Some(fan.max_parallel?.saturating_sub(fan.running)))
+            && let Some((whole, fan)) = state.fan_of(node)
+            && let Some(most) = fan.max_parallel.map(|most| most.saturating_sub(fan.running))
         {
             let begun = begun.entry(whole).or_default();
             if *begun >= most {
@@ -317,7 +324,7 @@ mod tests {
             steps: std::collections::BTreeMap::new(),
             origin: None,
         };
-        let events = std::iter::once(Event::RunStarted(began)).chain(told);
+        let events = std::iter::once(Event::RunStarted(Box::new(began))).chain(told);
         let records: Vec<Record> = (0..).zip(events).map(|(seq, event)| Record { seq, at: Timestamp(0), event }).collect();
         RunState::replay(Arc::new(plan), &records).unwrap()
     }

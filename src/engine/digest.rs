@@ -62,7 +62,7 @@ fn describe(text: &mut String, state: &RunState, id: &NodeId) {
 }
 
 fn changed(node: &NodeState) -> String {
-    match &node.captured {
+    match &node.deeds.captured {
         Some((_, paths)) if !paths.is_empty() => format!(" (changed {})", shorten(&paths.join(", "))),
         Some(_) | None => String::new(),
     }
@@ -77,7 +77,7 @@ fn overview(text: &mut String, state: &RunState, orchestrator: &NodeId) {
     for id in frame.plan.order() {
         let node = orchestrator.beside(id);
         let word = state.outcome(&node).map_or("open", Outcome::word);
-        let items = state.fan(&node).map(|fan| format!(", {} of {} items ended", fan.keys.len() - fan.open, fan.keys.len())).unwrap_or_default();
+        let items = state.fan(&node).map(|fan| format!(", {} of {} items ended", fan.items.len() - fan.open, fan.items.len())).unwrap_or_default();
         let _ = writeln!(text, "step {id}: {word}{items}");
     }
 }

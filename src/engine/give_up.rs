@@ -61,7 +61,7 @@ fn ending(records: &[Record], by: &str) -> Vec<Event> {
     }
     let failure = called_off(cancelled.unwrap_or(by));
     let ends = |node: NodeId, begun: bool| {
-        let outcome = if begun { Outcome::Failed(failure.clone()) } else { Outcome::Skipped(SkipCause::RunEnding) };
+        let outcome = if begun { failure.clone().into() } else { Outcome::Skipped(SkipCause::RunEnding) };
         Event::StepFinished { node, outcome }
     };
     let mut events: Vec<Event> = Vec::new();

@@ -4,6 +4,7 @@ use crate::{
     journal::{FINALLY, ON_FAILURE, RunState},
     plan::{Plan, PlannedStep, Work},
 };
+use std::collections::BTreeSet;
 
 /// Why nobody hears a word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,8 +39,8 @@ pub fn listeners(state: &RunState, name: &str) -> Result<Vec<NodeId>, Unheard> {
         Ok(()) => Ok(vec![node]),
         Err(Unheard::Nobody) => {
             let inside = |other: &&NodeId| other.is_inside(&node) || (node.item.is_none() && other.item.is_some() && other.whole() == node);
-            let at_work: Vec<NodeId> = state.running().iter().filter(inside).filter(|other| hears(state, other).is_ok()).cloned().collect();
-            if at_work.is_empty() { Err(Unheard::Nobody) } else { Ok(at_work) }
+            let at_work: BTreeSet<NodeId> = state.running().filter(inside).filter(|other| hears(state, other).is_ok()).cloned().collect();
+            if at_work.is_empty() { Err(Unheard::Nobody) } else { Ok(at_work.into_iter().collect()) }
         }
         Err(why) => Err(why),
     }
@@ -76,7 +77,7 @@ pub(super) fn hears(state: &RunState, node: &NodeId) -> Result<(), Unheard> {
 /// Returns the nodes whose agents can be told something, those at work first, `most` of them at most.
 pub fn who_can_be_told(state: &RunState, most: usize) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = state.nodes().into_keys().filter(|node| hears(state, node).is_ok()).cloned().collect();
-    nodes.sort_by_key(|node| !state.running().contains(node));
+    nodes.sort_by_key(|node| !state.is_running(node));
     ahead(state, &[], state.plan(), &mut nodes, most);
     nodes.truncate(most);
     nodes

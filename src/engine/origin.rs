@@ -210,7 +210,7 @@ impl Project {
         let over = records.last().and_then(|record| if let Event::RunFinished { outcome } = &record.event { Some(outcome.clone()) } else { None });
         self.check_held(run, started, &held)?;
         let moved = self.moved(started)?;
-        Ok(Reset { run: run.clone(), started: started.clone(), inputs, wish, held, over, moved })
+        Ok(Reset { run: run.clone(), started: (**started).clone(), inputs, wish, held, over, moved })
     }
 
     /// Sees that all commits are there that a new run goes on from.

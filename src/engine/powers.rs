@@ -63,7 +63,7 @@ pub(super) fn examine(state: &RunState, orchestrator: &NodeId, wish: &Wish, now:
         Wish::Retry(node) => match open_item(state, spec, node)? {
             _ if frame.watch.has_retried(node) => Ok(Granted::Record(Vec::new(), format!("`{node}` will be tried again"))),
             Some(Outcome::Failed(failure)) => {
-                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: failure.clone(), handed_over: false };
+                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: (**failure).clone(), handed_over: false };
                 Ok(Granted::Record(vec![event], format!("`{node}` will be tried again")))
             }
             _ => Err(format!("`{node}` has not failed")),
@@ -106,8 +106,8 @@ fn add(state: &RunState, orchestrator: &NodeId, spec: &OrchestratorSpec, step: &
         return Err(format!("at most {} items may be added in a run, and {} were", spec.max_added, watch.added()));
     }
     let scope = scope::scope(state, step, &planned.reads);
-    let items = fan::more(planned, for_each, &scope, present.keys.len(), values).map_err(|failure| failure.message)?;
-    fan::check(&items, &present.keys.iter().map(String::as_str).collect::<BTreeSet<_>>())?;
+    let items = fan::more(planned, for_each, &scope, present.items.len(), values).map_err(|failure| failure.message)?;
+    fan::check(&items, &present.keys().collect::<BTreeSet<_>>())?;
     let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
     Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: orchestrator.clone(), max_parallel: None }], said))
 }
@@ -124,7 +124,6 @@ pub(super) struct Watcher {
     pub(super) account: Arc<Account>,
     pub(super) recorder: Recorder,
     pub(super) desk: mpsc::Sender<Petition>,
-    pub(super) cancel: CancellationToken,
     pub(super) helpers: Arc<BTreeMap<String, NodeState>>,
     pub(super) talk: Conversation,
     pub(super) run: Arc<RunStarted>,
@@ -132,8 +131,8 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Goes on with the conversation until it rests.
-    pub(super) async fn run(self, services: &Arc<Services>) -> End {
-        match self.session(services).await {
+    pub(super) async fn run(self, services: &Arc<Services>, cancel: &CancellationToken) -> End {
+        match self.session(services, cancel).await {
             Ok(text) => End::Rested { text, failure: None },
             Err(Trouble::Failed(failure)) => End::Rested { text: String::new(), failure: Some(failure) },
             Err(Trouble::Parked) => End::Parked,
@@ -156,7 +155,7 @@ impl Watcher {
         }
     }
 
-    async fn session(&self, services: &Arc<Services>) -> Result<String, Trouble> {
+    async fn session(&self, services: &Arc<Services>, cancel: &CancellationToken) -> Result<String, Trouble> {
         let bug = || Trouble::Failed(Failure::new(FailureKind::Bug, "the orchestrator was never briefed"));
         let spec = self.plan.orchestrator.as_ref().ok_or_else(bug)?;
         let brief = self.talk.brief().cloned().ok_or_else(bug)?;
@@ -172,7 +171,7 @@ impl Watcher {
             coming: None,
             links: Vec::new(),
         };
-        let opening = Opening { node: &self.node, agent, place, spent: self.talk.spent(), cancel: &self.cancel };
+        let opening = Opening { node: &self.node, agent, place, spent: self.talk.spent(), cancel };
         let (mut equipment, session) = self.sessions(services).open(opening)?;
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());
@@ -214,7 +213,7 @@ pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> O
     let (desk, _) = mpsc::channel(1);
     brief.tools.extend(tools(node, spec, &desk).iter().map(|tool| tool.spec().clone()));
     brief.tools.sort_by(|a, b| a.name.cmp(&b.name));
-    Some(Event::AgentBriefed { node: node.clone(), brief })
+    Some(Event::AgentBriefed { node: node.clone(), brief: Arc::new(brief) })
 }
 
 fn name(power: Power) -> &'static str {

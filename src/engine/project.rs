@@ -434,7 +434,7 @@ impl Project {
                 origin,
             };
             let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
-            let begun = journal.take_over(Event::RunStarted(started), held)?;
+            let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
             Ok((lease, journal, begun))
         };
         // Where its first records cannot be kept nothing of the run is.

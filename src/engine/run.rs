@@ -1,27 +1,27 @@
 //! The loop of a run: it alone appends to the journal, and never does a step's work itself.
+mod begin;
+mod early;
 mod halt;
 
 use super::{
     Services,
     accounts::Accounts,
-    caches, close,
-    crew::{Crew, Hands, Waits, Working},
+    caches,
+    crew::{Crew, Hands, Turn, Waits},
     decide::{Command, Live, decide},
-    digest, fan, frames,
+    frames,
     people::{self, Heard, People},
     powers::{self, Petition},
-    scope,
-    steps::{self, End, Job},
+    steps::End,
     tips::Tips,
 };
 use crate::{
     agent::{Account, out_of_budget},
-    clock::{Timestamp, seconds},
-    event::{CommitId, Event, Failure, FailureKind, Frame, Limit, NodeId, Outcome, Record, RunStarted, SkipCause},
+    clock::Timestamp,
+    event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, SkipCause},
     journal::{Journal, JournalError, Recorder, Report, Store, account},
     plan::Plan,
-    prompts,
-    tasks::{Panicked, Tasks},
+    tasks::Tasks,
     workflow::{OnExceed, RetryOn},
 };
 use halt::Halt;
@@ -70,13 +70,14 @@ pub async fn run<S: Store>(
     cancel: CancellationToken,
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
-    caches::until_over(services.caches.clone(), drive(journal, Arc::new(Hands(services)), cancel, observe)).await
+    let mut hands = Hands { services: services.clone(), cancel: cancel.clone() };
+    caches::until_over(services.caches.clone(), drive(journal, &mut hands, cancel, observe)).await
 }
 
 /// Runs a plan with whoever does the work.
 pub(super) async fn drive<S: Store>(
     journal: Journal<S>,
-    crew: Arc<dyn Crew>,
+    crew: &mut dyn Crew,
     cancel: CancellationToken,
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
@@ -104,6 +105,8 @@ pub(super) async fn drive<S: Store>(
         expired: false,
         tips: Tips::default(),
         people,
+        events: Vec::new(),
+        records: Vec::new(),
         observe,
     };
     engine.run(reports, petitions).await
@@ -112,7 +115,7 @@ pub(super) async fn drive<S: Store>(
 struct Engine<'a, S> {
     plan: Arc<Plan>,
     journal: Journal<S>,
-    crew: Arc<dyn Crew>,
+    crew: &'a mut dyn Crew,
     account: Arc<Account>,
     accounts: Accounts,
     recorder: Recorder,
@@ -120,6 +123,7 @@ struct Engine<'a, S> {
     cancel: CancellationToken,
     live: Live,
     workers: Tasks<(NodeId, End)>,
+    /// What ends the tasks among the workers.
     tokens: BTreeMap<NodeId, CancellationToken>,
     /// Nodes that are being stopped: what becomes of each, and who waits to hear of it.
     stopped: BTreeMap<NodeId, Halt>,
@@ -127,6 +131,9 @@ struct Engine<'a, S> {
     expired: bool,
     tips: Tips,
     people: People,
+    /// Empty; kept for their room.
+    events: Vec<Event>,
+    records: Vec<Record>,
     observe: &'a mut (dyn FnMut(&Record) + Send),
 }
 
@@ -147,9 +154,15 @@ impl<S: Store> Engine<'_, S> {
             // What is being stopped for its time is waited for, not its time again.
             let deadlines = state.deadlines().iter().filter(|(node, _)| !self.stopped.contains_key(*node)).map(|(_, due)| due);
             let timer = state.timers().values().chain(deadlines).min().copied().filter(|_| !self.live.stopping);
-            let clock = self.crew.clock().clone();
             let over = self.journal.state().limit().is_some() || self.journal.state().is_held() || self.live.stopping || self.live.closing;
-            let Waits { timer, time_left } = self.crew.wait(Waits { timer, time_left: (!over).then(|| self.account.time_left()) });
+            let Waits { timer, time_left } = match self.crew.turn(Waits { timer, time_left: (!over).then(|| self.account.time_left()) }) {
+                Turn::Ended(node, end) => {
+                    self.worker_ended(&node, end)?;
+                    continue;
+                }
+                Turn::Wait(waits) => waits,
+            };
+            let clock = self.crew.clock().clone();
             let deadline = people::deadline(self.journal.state());
             // In this order: the same things happening give the same run, and what ends something goes first.
             tokio::select! {
@@ -172,8 +185,11 @@ impl<S: Store> Engine<'_, S> {
             if commands.is_empty() {
                 return Ok(());
             }
-            let events = commands.iter().flat_map(|command| self.events_for(command)).collect();
-            self.append(events)?;
+            let mut events = std::mem::take(&mut self.events);
+            commands.iter().for_each(|command| self.events_for(command, &mut events));
+            self.append(events.drain(..))?;
+            self.events = events;
+            let begins_only = commands.iter().all(|command| matches!(command, Command::Start { .. }));
             for command in commands {
                 match command {
                     Command::Start { node, .. } | Command::Continue { node } => self.spawn(node),
@@ -184,81 +200,31 @@ impl<S: Store> Engine<'_, S> {
                     Command::Evaluate { .. } | Command::Expand { .. } | Command::Join { .. } | Command::Skip { .. } => {}
                 }
             }
-        }
-    }
-
-    /// Returns the events that a command is recorded by before it is carried out.
-    fn events_for(&self, command: &Command) -> Vec<Event> {
-        let state = self.journal.state();
-        match command {
-            Command::Start { node, attempt } => vec![Event::StepStarted { node: node.clone(), attempt: *attempt }],
-            Command::Skip { node, cause } => vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(cause.clone()) }],
-            Command::Evaluate { node } => vec![self.evaluate(node)],
-            Command::Expand { step } => vec![self.expand(step)],
-            Command::Join { step } => {
-                let planned = state.step(step);
-                let of_list = planned.and_then(|step| step.for_each.as_ref()).map(|fan| fan.join);
-                let join = of_list.or_else(|| planned.and_then(|step| step.matrix.as_ref()).map(|fan| fan.join)).unwrap_or_default();
-                vec![Event::StepFinished { node: step.clone(), outcome: fan::join(state, step, join) }]
+            // What begins gives nothing to decide before it ends.
+            if begins_only {
+                return Ok(());
             }
-            Command::Wake { node, idle } => {
-                let fresh = state.node(node).is_none_or(|node| node.conversation.brief().is_none());
-                let brief = if fresh { self.crew.brief(state, node) } else { None };
-                brief.into_iter().chain(digest::woken(state, node, *idle)).collect()
-            }
-            Command::Continue { .. } | Command::Turn { .. } | Command::Ending { .. } | Command::Stop { .. } | Command::Close => Vec::new(),
         }
     }
 
-    fn evaluate(&self, node: &NodeId) -> Event {
-        let state = self.journal.state();
-        let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
-        let text = step.condition.as_ref().map_or("true", |condition| condition.value.as_str());
-        match prompts::condition(text, &scope::scope(state, node, &step.reads)) {
-            Ok(holds) => Event::ConditionEvaluated { node: node.clone(), holds },
-            Err(error) => failed(node, FailureKind::Template, &format!("`if`: {error}")),
-        }
-    }
-
-    fn expand(&self, node: &NodeId) -> Event {
-        let state = self.journal.state();
-        let Some(step) = state.step(node) else { return failed(node, FailureKind::Bug, "the plan has no such step") };
-        match fan::expand(step, &scope::scope(state, node, &step.reads)) {
-            Ok((items, max_parallel)) => Event::ItemsAdded { step: node.clone(), items, by: node.clone(), max_parallel },
-            Err(failure) => Event::StepFinished { node: node.clone(), outcome: failure.into() },
-        }
-    }
-
-    fn append(&mut self, events: Vec<Event>) -> Result<(), EngineError> {
-        if events.is_empty() {
-            return Ok(());
-        }
+    fn append(&mut self, events: impl IntoIterator<Item = Event>) -> Result<(), EngineError> {
+        let mut records = std::mem::take(&mut self.records);
+        self.journal.append_to(&mut records, events)?;
         let (mut more, mut cancelled) = (None, false);
-        for record in self.journal.append(events)? {
-            (self.observe)(&record);
+        for record in &records {
+            (self.observe)(record);
             cancelled |= matches!(record.event, Event::RunCancelled { .. });
             if let Event::QuestionAnswered { node, allowed, .. } = &record.event {
                 more = Some(*allowed).filter(|_| *node == account()).or(more);
             }
-            if let Some(node) = self.people.note(&record, self.journal.state()) {
+            if let Some(node) = self.people.note(record, self.journal.state()) {
                 self.live.parked.remove(&node);
             }
         }
+        records.clear();
+        self.records = records;
         more.map_or(Ok(()), |allowed| self.allowed_more(allowed))?;
         if cancelled { self.call_off() } else { Ok(()) }
-    }
-
-    /// Ends what is under way of a run that was called off; what belongs to its end follows.
-    fn call_off(&mut self) -> Result<(), EngineError> {
-        let state = self.journal.state();
-        let Some(failure) = state.cancelled().map(frames::called_off) else { return Ok(()) };
-        for (_, token) in self.tokens.iter().filter(|(node, _)| state.is_orchestrator(node) && state.is_called_off(&node.within)) {
-            token.cancel();
-        }
-        for node in state.to_call_off() {
-            self.halt(&node, failure.clone().into())?;
-        }
-        Ok(())
     }
 
     /// Takes something up that came from people.
@@ -295,103 +261,7 @@ impl<S: Store> Engine<'_, S> {
         Ok(())
     }
 
-    fn spawn(&mut self, node: NodeId) {
-        let state = self.journal.state();
-        if state.is_orchestrator(&node) {
-            return self.spawn_orchestrator(node);
-        }
-        let Some(step) = state.step(&node) else { return };
-        if step.inner().is_some() {
-            return self.spawn_join(node);
-        }
-        let token = self.cancel.child_token();
-        let job = Job {
-            scope: scope::scope(state, &node, &step.reads),
-            sources: steps::sources(state, &node, step),
-            candidates: steps::candidates(state, &node, step),
-            run: self.started().clone(),
-            plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
-            account: self.accounts.of(state, &node),
-            recorder: self.recorder.clone(),
-            cancel: token.clone(),
-            node: node.clone(),
-            state: state.node(&node).cloned().unwrap_or_default(),
-            helpers: steps::helpers(state, &node),
-            tips: self.tips.for_node(state, &node),
-            base: self.base(&node.within),
-            loops: steps::loops(state, &node),
-        };
-        let work = self.crew.work(job);
-        self.employ(node, token, work);
-    }
-
-    fn spawn_orchestrator(&mut self, node: NodeId) {
-        let state = self.journal.state();
-        let token = self.cancel.child_token();
-        let watcher = powers::Watcher {
-            plan: frames::plan_of(state, &node).unwrap_or_else(|| self.plan.clone()),
-            base: self.base(&node.within),
-            account: self.accounts.of(state, &node),
-            recorder: self.recorder.clone(),
-            desk: self.desk.clone(),
-            cancel: token.clone(),
-            helpers: steps::helpers(state, &node),
-            talk: state.node(&node).map(|state| state.conversation.clone()).unwrap_or_default(),
-            run: self.started().clone(),
-            node: node.clone(),
-        };
-        let work = self.crew.watch(watcher);
-        self.employ(node, token, work);
-    }
-
-    /// Joins what a frame is to start from, or what it has come to.
-    fn spawn_join(&mut self, node: NodeId) {
-        let state = self.journal.state();
-        let (base, tips) = match state.inner(&node) {
-            Some((within, frame)) => (frame.base.clone().unwrap_or_else(|| self.base(&node.within)), self.tips.of_frame(state, &within)),
-            // What ends a workflow stands on all its work where that worked out, and on its beginning where it did not.
-            None if state.step(&node).is_none() && frames::has_failed(state, &node.within) => (self.base(&node.within), Vec::new()),
-            None if state.step(&node).is_none() => (self.base(&node.within), self.tips.of_frame(state, &node.within)),
-            None => (self.base(&node.within), self.tips.for_node(state, &node)),
-        };
-        self.live.turning.insert(node.clone());
-        let work = self.crew.join(base, tips);
-        self.employ(node, self.cancel.child_token(), work);
-    }
-
-    fn spawn_close(&mut self) {
-        self.live.closing = true;
-        let state = self.journal.state();
-        let job = close::Close::new(state, self.tips.of_frame(state, &[]), &self.recorder);
-        let work = self.crew.close(job);
-        let node = close::node();
-        let panicked = node.clone();
-        self.workers.spawn(async move { (node, work.await) }, move |panic| (panicked, End::Closed(Err(Failure::from(panic)))));
-    }
-
-    fn employ(&mut self, node: NodeId, token: CancellationToken, work: Working) {
-        self.tokens.insert(node.clone(), token);
-        self.live.begin(self.journal.state(), node.clone());
-        let panicked = node.clone();
-        let watches = self.journal.state().is_orchestrator(&node);
-        let end = move |panic: Panicked| match Failure::from(panic) {
-            failure if watches => End::Rested { text: String::new(), failure: Some(failure) },
-            failure => End::Finished(failure.into()),
-        };
-        self.workers.spawn(async move { (node, work.await) }, move |panic| (panicked, end(panic)));
-    }
-
-    fn started(&self) -> &Arc<RunStarted> {
-        self.journal.state().started().expect("nothing is decided before the run has started")
-    }
-
-    /// Returns the commit that the steps of a frame start from.
-    fn base(&self, within: &[Frame]) -> CommitId {
-        self.journal.state().frame(within).and_then(|frame| frame.base.clone()).unwrap_or_else(|| self.started().base.clone())
-    }
-
     fn worker_ended(&mut self, node: &NodeId, end: End) -> Result<(), EngineError> {
-        self.crew.heard_of_an_end();
         self.live.end(node);
         self.live.turning.remove(node);
         self.tokens.remove(node);
@@ -408,24 +278,24 @@ impl<S: Store> Engine<'_, S> {
             }
             End::Interrupted if !self.live.stopping && self.journal.state().is_orchestrator(node) && self.journal.state().is_called_off(&node.within) => {
                 let failure = self.journal.state().cancelled().map(frames::called_off);
-                self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure }])?;
+                self.append([Event::OrchestratorRested { node: node.clone(), text: String::new(), failure }])?;
             }
             End::Interrupted if self.expired && !self.live.stopping && !self.is_halted(node) => {
                 let failure = out_of_budget(Limit::Time);
                 if self.journal.state().is_orchestrator(node) {
-                    self.append(vec![Event::OrchestratorRested { node: node.clone(), text: String::new(), failure: Some(failure) }])?;
+                    self.append([Event::OrchestratorRested { node: node.clone(), text: String::new(), failure: Some(failure) }])?;
                 } else {
                     self.halt(node, failure.into())?;
                 }
             }
             End::Parked | End::Interrupted | End::Kept => {}
             End::Joined(joined) => self.joined(node, joined)?,
-            End::Rested { text, failure } => self.append(vec![Event::OrchestratorRested { node: node.clone(), text, failure }])?,
-            End::Closed(Ok(outcome)) => self.append(vec![Event::RunFinished { outcome }])?,
+            End::Rested { text, failure } => self.append([Event::OrchestratorRested { node: node.clone(), text, failure }])?,
+            End::Closed(Ok(outcome)) => self.append([Event::RunFinished { outcome }])?,
             End::Closed(Err(failure)) if self.live.stopping || matches!(failure.kind, FailureKind::Environment | FailureKind::Bug) => {
                 return Err(EngineError::Close(failure));
             }
-            End::Closed(Err(failure)) => self.append(vec![Event::RunFinished { outcome: failure.into() }])?,
+            End::Closed(Err(failure)) => self.append([Event::RunFinished { outcome: failure.into() }])?,
         }
         self.end_halted()
     }
@@ -449,49 +319,8 @@ impl<S: Store> Engine<'_, S> {
         };
         match event {
             Event::StepFinished { node, outcome } => self.node_ended(&node, outcome),
-            event => self.append(vec![event]),
+            event => self.append([event]),
         }
-    }
-
-    fn note_limit(&mut self) -> Result<(), EngineError> {
-        match self.account.reached() {
-            Some(_) if self.journal.state().is_held() => {
-                self.people.ask(&account(), self.journal.state());
-                Ok(())
-            }
-            Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.account.asks()) {
-                Some(question) => {
-                    let answer = self.people.at_once(&question);
-                    self.append(std::iter::once(question).chain(answer).collect())
-                }
-                None => self.hold(limit),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    /// Lets a limit of the run hold.
-    fn hold(&mut self, limit: Limit) -> Result<(), EngineError> {
-        self.account.hold();
-        self.append(vec![Event::LimitReached { limit }])
-    }
-
-    /// Does what a person said to the question whether more may be spent, and takes up who waited for that.
-    fn allowed_more(&mut self, allowed: bool) -> Result<(), EngineError> {
-        match self.account.reached() {
-            _ if allowed => self.account.raise(),
-            Some(limit) => {
-                self.hold(limit)?;
-                if limit == Limit::Time {
-                    self.out_of_time()?;
-                }
-            }
-            // This process has not come to the limit yet: it will, and it holds then.
-            None => self.account.hold(),
-        }
-        let state = self.journal.state();
-        self.live.parked.retain(|node| state.waits(node));
-        Ok(())
     }
 
     fn node_ended(&mut self, node: &NodeId, outcome: Outcome) -> Result<(), EngineError> {
@@ -505,18 +334,18 @@ impl<S: Store> Engine<'_, S> {
         };
         let limited = outcome.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_)));
         if let Some(cause) = limited.then(winding_down).flatten() {
-            return self.append(vec![Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(cause) }]);
+            return self.append([Event::StepFinished { node: node.clone(), outcome: Outcome::Skipped(cause) }]);
         }
         if let Some(failure) = outcome.failure() {
             if let Some(due) = self.retry_at(node, failure) {
-                return self.append(vec![Event::RetryScheduled { node: node.clone(), due, failure: failure.clone(), handed_over: false }]);
+                return self.append([Event::RetryScheduled { node: node.clone(), due, failure: failure.clone(), handed_over: false }]);
             }
             if self.may_hand_over(node, failure) {
                 let event = Event::RetryScheduled { node: node.clone(), due: self.crew.clock().now(), failure: failure.clone(), handed_over: true };
-                return self.append(vec![event]);
+                return self.append([event]);
             }
         }
-        self.append(vec![Event::StepFinished { node: node.clone(), outcome }])
+        self.append([Event::StepFinished { node: node.clone(), outcome }])
     }
 
     /// Returns whether another agent is to try a failed item.
@@ -549,38 +378,6 @@ impl<S: Store> Engine<'_, S> {
         Some(self.crew.clock().now().after(delay))
     }
 
-    /// Ends a run whose time is over: what is under way is cancelled where it is to stop, and asks for nothing more where it
-    /// is to finish.
-    fn out_of_time(&mut self) -> Result<(), EngineError> {
-        self.account.expire();
-        self.note_limit()?;
-        if self.plan.on_exceed != OnExceed::Finish && self.journal.state().limit().is_some() {
-            self.expired = true;
-            self.tokens.values().for_each(CancellationToken::cancel);
-        }
-        Ok(())
-    }
-
-    /// Returns whether a frame is out of time and nobody has stopped it yet: that comes before all waiting.
-    fn is_late(&self) -> bool {
-        let late = |(node, due): (&NodeId, &Timestamp)| *due <= self.crew.clock().now() && !self.stopped.contains_key(node);
-        !self.live.stopping && !self.live.closing && self.journal.state().deadlines().iter().any(late)
-    }
-
-    fn timers_fired(&mut self) -> Result<(), EngineError> {
-        let now = self.crew.clock().now();
-        let state = self.journal.state();
-        let due = state.timers().iter().filter(|(_, due)| **due <= now).map(|(node, _)| Event::TimerFired { node: node.clone() }).collect();
-        let late: Vec<NodeId> =
-            state.deadlines().iter().filter(|(node, due)| **due <= now && !self.stopped.contains_key(*node)).map(|(node, _)| node.clone()).collect();
-        self.append(due)?;
-        for node in late {
-            let time = self.journal.state().step(&node).map_or(Duration::ZERO, |step| step.timeout);
-            self.halt(&node, Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(time))).into())?;
-        }
-        Ok(())
-    }
-
     fn petitioned(&mut self, petition: Petition) -> Result<(), EngineError> {
         let Petition { orchestrator, wish, answer } = petition;
         let said = match powers::examine(self.journal.state(), &orchestrator, &wish, self.crew.clock().now()) {
@@ -604,20 +401,13 @@ impl<S: Store> Engine<'_, S> {
         Ok(())
     }
 
-    fn stop(&mut self) {
-        self.live.stopping = true;
-        for token in self.tokens.values() {
-            token.cancel();
-        }
-    }
-
     /// Returns how it ended, where nothing is under way any more.
     fn ended(&self) -> Result<Option<Ended>, EngineError> {
         let state = self.journal.state();
         if let Some(outcome) = state.finished() {
             return Ok(Some(Ended::Finished(outcome.clone())));
         }
-        if !self.workers.is_empty() {
+        if self.live.closing || self.live.nodes().next().is_some() {
             return Ok(None);
         }
         // Whoever was being asked hears of a cancelling first, and nobody's asking is no reason to park.
@@ -646,8 +436,4 @@ fn full(end: &End) -> Option<&Failure> {
         End::Parked | End::Interrupted | End::Kept | End::Joined(Ok(_)) => None,
     };
     failure.filter(|failure| failure.kind == FailureKind::NoRoom)
-}
-
-fn failed(node: &NodeId, kind: FailureKind, message: &str) -> Event {
-    Event::StepFinished { node: node.clone(), outcome: Failure::new(kind, message).into() }
 }

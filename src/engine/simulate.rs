@@ -3,18 +3,18 @@
 //! No model is asked, no process started, no file written. The clock stands still while the loop acts, and moves to the
 //! next thing that is due when it waits; so that the same plan and the same stub always give the same run.
 use super::{
-    close::Close,
-    crew::{Crew, Waits, Working},
+    close::{self, Close},
+    crew::{Crew, Turn, Waits, Working},
     powers::Watcher,
     run::{self, Ended, EngineError},
-    steps::{End, Job},
+    steps::{End, Order, Unkept},
     stub,
 };
 use crate::{
     agent::{Account, Expected, Reservation, Trouble},
     clock::{Clock, Timestamp, seconds},
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
-    journal::{Journal, Nowhere, RunState, Spent},
+    journal::{Journal, Nowhere, Queue, Recorder, RunState, Spent},
     message::Usage,
     plan::{Plan, PlannedStep, Work},
     source::Diagnostics,
@@ -22,11 +22,10 @@ use crate::{
 };
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// What a simulated run came to.
@@ -109,16 +108,16 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         steps: BTreeMap::new(),
         origin: None,
     };
-    let stage = Arc::new(Stage { clock: Clock::fake(Timestamp(0)), stub, scene: Mutex::default() });
-    let mut journal = Journal::new(Nowhere, RunState::new(plan), stage.clock.clone());
+    let scene = Scene { legs: Vec::with_capacity(plan.order().len()), ..Scene::default() };
+    let mut cast = Cast { clock: Clock::fake(Timestamp(0)), stub, scene };
+    let mut journal = Journal::new(Nowhere, RunState::new(plan), cast.clock.clone());
     let mut watched = Watched::default();
-    for record in journal.append(vec![Event::RunStarted(started)]).map_err(EngineError::from)? {
+    for record in journal.append(vec![Event::RunStarted(Box::new(started))]).map_err(EngineError::from)? {
         watched.see(&record);
     }
-    let ended = run::drive(journal, Arc::new(Cast(stage.clone())), CancellationToken::new(), &mut |record| watched.see(record)).await?;
-    stub::check_items(&stage.stub, &watched.items)?;
-    let scene = std::mem::take(&mut *stage.scene());
-    let took = Duration::from_millis(stage.clock.now().0);
+    let ended = run::drive(journal, &mut cast, CancellationToken::new(), &mut |record| watched.see(record)).await?;
+    stub::check_items(&cast.stub, &watched.items)?;
+    let (scene, took) = (cast.scene, Duration::from_millis(cast.clock.now().0));
     Ok(Simulated {
         outcome: if let Ended::Finished(outcome) = ended { Some(outcome) } else { None },
         critical: critical(&scene.legs),
@@ -168,90 +167,118 @@ fn critical(legs: &[Leg]) -> Vec<usize> {
 }
 
 fn peak(legs: &[Leg]) -> usize {
-    let mut changes: Vec<(Duration, i64)> = Vec::with_capacity(legs.len() * 2);
-    for leg in legs.iter().filter(|leg| leg.takes_a_place && leg.ended > leg.began) {
-        changes.extend([(leg.began, 1), (leg.ended, -1)]);
-    }
-    // At one moment ends come before beginnings.
-    changes.sort_unstable();
-    let (mut now, mut most) = (0, 0);
-    for (_, change) in changes {
-        now += change;
-        most = most.max(now);
-    }
-    usize::try_from(most).unwrap_or_default()
+    let legs = || legs.iter().filter(|leg| leg.takes_a_place && leg.ended > leg.began);
+    // They stand in the order in which they began, and nearly in that in which they ended.
+    let mut ends: Vec<Duration> = legs().map(|leg| leg.ended).collect();
+    ends.sort();
+    let mut over = 0;
+    let at_work = |(begun, leg): (usize, &Leg)| {
+        // At one moment ends come before beginnings.
+        while ends.get(over).is_some_and(|end| *end <= leg.began) {
+            over += 1;
+        }
+        begun - over
+    };
+    (1..).zip(legs()).map(at_work).max().unwrap_or_default()
 }
 
-/// Where the work of a simulated run stands.
-struct Stage {
+/// Everybody on the stage: what is done takes its time by the clock, and ends when that is over.
+struct Cast {
     clock: Clock,
     stub: Stub,
-    scene: Mutex<Scene>,
+    scene: Scene,
 }
 
 #[derive(Default)]
 struct Scene {
     legs: Vec<Leg>,
     /// Work under way by when it is due, and by which of those began first.
-    due: BTreeMap<(Timestamp, u64), Due>,
+    due: Queue<(Timestamp, u64), Due>,
     begun: u64,
+    /// Ends that came early.
+    early: VecDeque<(NodeId, End)>,
     /// How often each node was done.
     times: HashMap<(Vec<String>, Option<String>), usize>,
     /// The leg whose end was the last.
     cause: Option<usize>,
     /// Nodes whose work was captured, in the order in which that was.
     written: Vec<NodeId>,
-    /// Whether something failed of which the loop has not heard.
-    failed: bool,
-    /// Whether work may have been cancelled.
-    may_be_cancelled: bool,
-    /// Ends on their way to the loop: until it has heard of them no time passes.
-    unheard: usize,
 }
 
 struct Due {
-    leg: Option<usize>,
-    cancel: CancellationToken,
-    release: oneshot::Sender<()>,
+    node: NodeId,
+    part: Part,
 }
 
-impl Stage {
-    fn scene(&self) -> MutexGuard<'_, Scene> {
-        self.scene.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is under way.
+enum Part {
+    /// The work of a step.
+    Leg { leg: usize, act: Act },
+    /// Something else, and how it ends.
+    Other(End),
+}
+
+impl Cast {
+    /// Notes work that ends after a while.
+    fn schedule(&mut self, takes: Duration, node: NodeId, part: Part) -> Working {
+        let number = self.scene.begun;
+        self.scene.begun += 1;
+        self.scene.due.insert((self.clock.now().after(takes), number), Due { node, part });
+        Working::Crew
     }
 
-    /// Notes work that ends after a while; the receiver hears of it.
-    fn schedule(&self, leg: Option<usize>, takes: Duration, cancel: CancellationToken) -> oneshot::Receiver<()> {
-        let (release, released) = oneshot::channel();
-        let mut scene = self.scene();
-        let number = scene.begun;
-        scene.begun += 1;
-        scene.due.insert((self.clock.now().after(takes), number), Due { leg, cancel, release });
-        released
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.clock.now().0)
     }
 
-    fn begin(&self, job: &Job, step: &PlannedStep, act: &Act) -> usize {
-        let now = Duration::from_millis(self.clock.now().0);
-        let mut scene = self.scene();
+    fn begin(&mut self, order: &Order<'_>, act: &Act) -> usize {
         if self.counts_times() {
-            *scene.times.entry((stub::path(&job.node), job.node.item.clone())).or_default() += 1;
+            *self.scene.times.entry((stub::path(order.node), order.node.item.clone())).or_default() += 1;
         }
-        let after = scene.cause;
-        let (node, attempt) = (job.node.clone(), job.state.attempts);
-        let (usd, tokens, is_made_up) = (act.usd, act.tokens, act.is_made_up);
-        scene.legs.push(Leg { node, attempt, began: now, ended: now, failure: None, usd, tokens, after, takes_a_place: step.takes_a_place(), is_made_up });
-        scene.legs.len() - 1
+        let now = self.now();
+        self.scene.legs.push(Leg {
+            node: order.node.clone(),
+            attempt: order.own.attempts,
+            began: now,
+            ended: now,
+            failure: None,
+            usd: act.usd,
+            tokens: act.tokens,
+            after: self.scene.cause,
+            takes_a_place: order.step.takes_a_place(),
+            is_made_up: act.is_made_up,
+        });
+        self.scene.legs.len() - 1
     }
 
     /// Notes how a leg ended, now.
-    fn end(&self, leg: usize, result: Result<(), &str>) {
-        let now = Duration::from_millis(self.clock.now().0);
-        let mut scene = self.scene();
-        scene.failed |= result.is_err();
-        if let Some(leg) = scene.legs.get_mut(leg) {
+    fn end(&mut self, leg: usize, result: Result<(), &str>) {
+        let now = self.now();
+        if let Some(leg) = self.scene.legs.get_mut(leg) {
             leg.ended = now;
             leg.failure = result.err().map(str::to_owned);
         }
+    }
+
+    /// Ends what is due now.
+    fn release(&mut self, Due { node, part }: Due) -> Turn {
+        let (leg, act) = match part {
+            Part::Other(end) => return Turn::Ended(node, end),
+            Part::Leg { leg, act } => (leg, act),
+        };
+        self.scene.cause = Some(leg);
+        self.end(leg, act.end.failure().map_or(Ok(()), |failure| Err(failure.message.as_str())));
+        if let Some((reserved, account)) = act.reserved {
+            reserved.settle(&paid(act.usd, act.tokens));
+            // A session at a limit would ask once more: that says whose limit it is.
+            if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) {
+                drop(account.reserve_now(Expected { tokens: 1, usd: None }));
+            }
+        }
+        if act.end.success().is_some_and(|success| success.commit.is_some()) {
+            self.scene.written.push(node.clone());
+        }
+        Turn::Ended(node, End::Finished(act.end))
     }
 
     /// Returns whether it matters how often a node was done: what it gives may differ from time to time.
@@ -264,57 +291,55 @@ impl Stage {
         if !self.counts_times() {
             return 0;
         }
-        self.scene().times.get(&(stub::path(node), node.item.clone())).copied().unwrap_or_default()
+        self.scene.times.get(&(stub::path(node), node.item.clone())).copied().unwrap_or_default()
     }
 
     /// Returns the nodes of these steps whose work was captured.
-    fn sources(&self, job: &Job, step: &PlannedStep) -> Vec<NodeId> {
-        let from = match &step.work {
+    fn sources(&self, order: &Order<'_>) -> Vec<NodeId> {
+        let from = match &order.step.work {
             Work::Merge(merge) => &merge.from,
             Work::Select(select) => &select.from,
             Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => return Vec::new(),
         };
-        let scene = self.scene();
-        scene.written.iter().filter(|node| from.contains(&node.step) && stub::beside(node, &job.node)).cloned().collect()
+        self.scene.written.iter().filter(|node| from.contains(&node.step) && stub::beside(node, order.node)).cloned().collect()
     }
 
     /// Decides how a node ends: after how long, and how; nothing where it waits for more of the run's budget.
-    fn act(&self, job: &Job, step: &PlannedStep, account: &Arc<Account>) -> Option<Act> {
-        let said = stub::said(&self.stub, step, &job.node, self.times(&job.node));
+    fn act(&self, order: &mut Order<'_>) -> Option<Act> {
+        let step = order.step;
+        let said = stub::said(&self.stub, step, order.node, self.times(order.node));
         let spends = step.sessions().is_some();
         let (usd, tokens) = if spends { (said.usd.unwrap_or(0.0), said.tokens.unwrap_or(0)) } else { (0.0, 0) };
         let nothing = |end| Some(Act { takes: Duration::ZERO, usd: 0.0, tokens: 0, reserved: None, is_made_up: false, end });
-        let reserved = match spends.then(|| account.reserve_now(Expected { tokens, usd: Some(usd) })).transpose() {
+        let reserve = |account: Arc<Account>| account.reserve_now(Expected { tokens, usd: Some(usd) }).map(|reserved| (reserved, account));
+        let reserved = match spends.then(|| reserve(order.account())).transpose() {
             Ok(reserved) => reserved,
             Err(Trouble::Failed(failure)) => return nothing(failure.into()),
             Err(Trouble::Parked | Trouble::Interrupted) => return None,
         };
         let (takes, too_long) = stub::takes(&said, step);
         let mut act = Act { takes, usd, tokens, reserved, is_made_up: false, end: Outcome::Succeeded(Success::default()) };
-        if let Some(failure) = act.hold(step, job.state.handed_over) {
+        if let Some(failure) = act.hold(step, order.own.handed_over) {
             act.end = failure.into();
         } else if too_long {
             let failure = Failure::new(FailureKind::Timeout, format!("it was not done after {}", seconds(takes)));
             act.end = failure.hint("raise the step's `timeout`").into();
         } else {
-            let given = stub::give(job, step, &said, &self.sources(job, step));
+            let given = stub::give(order, &said, &self.sources(order));
             act.is_made_up = given.as_ref().is_ok_and(|given| given.is_made_up);
-            act.end = given.map_or_else(Outcome::Failed, |given| Outcome::Succeeded(given.success));
+            act.end = given.map_or_else(Outcome::from, |given| Outcome::Succeeded(given.success));
         }
         Some(act)
     }
 }
-
-/// Everybody on the stage.
-struct Cast(Arc<Stage>);
 
 /// How a node ends.
 struct Act {
     takes: Duration,
     usd: f64,
     tokens: u64,
-    /// What is set aside for it, where it asks a model.
-    reserved: Option<Reservation>,
+    /// What is set aside for it, and where, where it asks a model.
+    reserved: Option<(Reservation, Arc<Account>)>,
     is_made_up: bool,
     end: Outcome,
 }
@@ -344,54 +369,20 @@ impl Act {
 
 impl Crew for Cast {
     fn clock(&self) -> &Clock {
-        &self.0.clock
+        &self.clock
     }
 
-    fn work(&self, job: Job) -> Working {
-        let plan = job.plan.clone();
-        let Some(step) = plan.step(&job.node.step) else {
-            let bug = Failure::new(FailureKind::Bug, format!("the plan has no step `{}`", job.node.step));
-            return Box::pin(async move { End::Finished(bug.into()) });
+    fn work(&mut self, mut order: Order<'_>) -> Working {
+        let Some(act) = self.act(&mut order) else {
+            return self.schedule(Duration::ZERO, order.node.clone(), Part::Other(End::Parked));
         };
-        let Some(act) = self.0.act(&job, step, &job.account) else {
-            let released = self.0.schedule(None, Duration::ZERO, job.cancel.clone());
-            return Box::pin(async move { released.await.map_or(End::Interrupted, |()| End::Parked) });
-        };
-        let leg = self.0.begin(&job, step, &act);
-        let released = self.0.schedule(Some(leg), act.takes, job.cancel.clone());
-        let stage = self.0.clone();
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = job.cancel.cancelled() => {
-                    stage.end(leg, Err("it was ended"));
-                    End::Interrupted
-                }
-                _ = released => {
-                    stage.end(leg, act.end.failure().map_or(Ok(()), |failure| Err(failure.message.as_str())));
-                    if let Some(reserved) = act.reserved {
-                        reserved.settle(&paid(act.usd, act.tokens));
-                        // A session at a limit would ask once more: that says whose limit it is.
-                        if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) {
-                            drop(job.account.reserve_now(Expected { tokens: 1, usd: None }));
-                        }
-                    }
-                    if act.end.success().is_some_and(|success| success.commit.is_some()) {
-                        stage.scene().written.push(job.node.clone());
-                    }
-                    End::Finished(act.end)
-                }
-            }
-        })
+        let leg = self.begin(&order, &act);
+        self.schedule(act.takes, order.node.clone(), Part::Leg { leg, act })
     }
 
-    fn join(&self, base: CommitId, tips: Vec<CommitId>) -> Working {
-        let released = self.0.schedule(None, Duration::ZERO, CancellationToken::new());
-        Box::pin(async move {
-            // What is joined is never looked at; that it is another commit is.
-            let _ = released.await;
-            End::Joined(Ok(tips.into_iter().next_back().unwrap_or(base)))
-        })
+    fn join(&mut self, node: NodeId, base: CommitId, tips: Vec<CommitId>) -> Working {
+        // What is joined is never looked at; that it is another commit is.
+        self.schedule(Duration::ZERO, node, Part::Other(End::Joined(Ok(tips.into_iter().next_back().unwrap_or(base)))))
     }
 
     fn brief(&self, _: &RunState, _: &NodeId) -> Option<Event> {
@@ -399,75 +390,67 @@ impl Crew for Cast {
     }
 
     /// An orchestrator needs a mind: the simulated one is woken and lets everything go on.
-    fn watch(&self, watcher: Watcher) -> Working {
-        let released = self.0.schedule(None, Duration::ZERO, watcher.cancel.clone());
-        Box::pin(async move {
-            // Whether released or dropped, it has nothing to say.
-            let _ = released.await;
-            End::Rested { text: String::new(), failure: None }
-        })
+    fn watch(&mut self, watcher: Watcher) -> Working {
+        self.schedule(Duration::ZERO, watcher.node, Part::Other(End::Rested { text: String::new(), failure: None }))
     }
 
-    fn close(&self, close: Close) -> Working {
-        Box::pin(async move { End::Closed(close.result()) })
+    fn keep(&mut self, node: NodeId, _: Vec<Unkept>, _: &Recorder) -> Working {
+        self.schedule(Duration::ZERO, node, Part::Other(End::Kept))
     }
 
-    fn wait(&self, waits: Waits) -> Waits {
-        let nothing = Waits { timer: None, time_left: None };
-        let mut scene = self.0.scene();
-        if std::mem::take(&mut scene.may_be_cancelled) {
-            scene.drop_cancelled();
+    fn close(&mut self, close: Close) -> Working {
+        self.schedule(Duration::ZERO, close::node(), Part::Other(End::Closed(close.result())))
+    }
+
+    fn turn(&mut self, waits: Waits) -> Turn {
+        if let Some((node, end)) = self.scene.early.pop_front() {
+            return Turn::Ended(node, end);
         }
-        if scene.unheard > 0 {
-            return nothing;
-        }
-        let first = scene.due.keys().next().copied();
-        let next = first.map(|(at, _)| at).into_iter().chain(waits.timer).min();
-        let end = waits.time_left.map(|left| self.0.clock.now().after(left));
+        let first = self.scene.due.first().map(|(at, _)| *at);
+        let next = first.into_iter().chain(waits.timer).min();
+        let end = waits.time_left.map(|left| self.clock.now().after(left));
         if let (Some(next), Some(end)) = (next, end)
             && next >= end
         {
-            scene.may_be_cancelled = true;
-            self.0.move_to(end);
-            return Waits { timer: None, time_left: Some(Duration::ZERO) };
+            self.move_to(end);
+            return Turn::Wait(Waits { timer: None, time_left: Some(Duration::ZERO) });
         }
-        match (first, waits.timer) {
-            (Some((at, number)), timer) if timer.is_none_or(|timer| at <= timer) => {
-                self.0.move_to(at);
-                if let Some(due) = scene.due.remove(&(at, number)) {
-                    scene.cause = due.leg.or(scene.cause);
-                    scene.unheard += 1;
-                    // Whoever waited for it may be gone, which the loop hears of as well.
-                    let _ = due.release.send(());
-                }
-                nothing
-            }
-            (_, timer) => {
-                if let Some(timer) = timer {
-                    self.0.move_to(timer);
-                }
-                Waits { timer, time_left: None }
-            }
+        if let Some(at) = first.filter(|at| waits.timer.is_none_or(|timer| *at <= timer))
+            && let Some((_, due)) = self.scene.due.pop_first()
+        {
+            self.move_to(at);
+            return self.release(due);
         }
+        if let Some(timer) = waits.timer {
+            self.move_to(timer);
+        }
+        Turn::Wait(Waits { timer: waits.timer, time_left: None })
     }
 
-    fn heard_of_an_end(&self) {
-        let mut scene = self.0.scene();
-        scene.unheard = scene.unheard.saturating_sub(1);
-        scene.may_be_cancelled |= std::mem::take(&mut scene.failed);
+    fn cancel(&mut self, node: &NodeId) {
+        let found: Vec<(Timestamp, u64)> = self.scene.due.iter().filter(|(_, due)| due.node == *node && due.ends_early()).map(|(at, _)| *at).collect();
+        for Due { node, part } in found.iter().filter_map(|at| self.scene.due.remove(at)).collect::<Vec<_>>() {
+            let end = match part {
+                Part::Leg { leg, .. } => {
+                    self.end(leg, Err("it was ended"));
+                    End::Interrupted
+                }
+                Part::Other(End::Rested { text, failure }) => End::Rested { text, failure },
+                Part::Other(_) => End::Interrupted,
+            };
+            self.scene.early.push_back((node, end));
+        }
     }
 }
 
-impl Scene {
-    /// Takes out what was cancelled, whose ends are on their way.
-    fn drop_cancelled(&mut self) {
-        let before = self.due.len();
-        self.due.retain(|_, due| !due.cancel.is_cancelled());
-        self.unheard += before - self.due.len();
+impl Due {
+    /// Returns whether a wish to end it early is heard: what is joined is joined.
+    fn ends_early(&self) -> bool {
+        matches!(self.part, Part::Leg { .. } | Part::Other(End::Parked | End::Rested { .. }))
     }
 }
 
-impl Stage {
+impl Cast {
     fn move_to(&self, moment: Timestamp) {
         self.clock.advance(moment.since(self.clock.now()));
     }

@@ -1,7 +1,7 @@
 //! What a stubbed node gives: what the stub file says of it, and otherwise something of the right shape.
 //!
 //! Pure. Templates are rendered as in a real run, so that what they cannot read is found; nothing is carried out.
-use super::steps::{self, Job};
+use super::steps::{self, Order};
 use crate::{
     event::{CommitId, Failure, FailureKind, NodeId, StepId, Success},
     journal::{FINALLY, ON_FAILURE},
@@ -12,7 +12,9 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -200,10 +202,6 @@ fn no_candidate(select: &SelectSpec, winner: &Value) -> Option<(String, String)>
 /// Returns what the stub says of a node the time with this number, from 0. Where nothing is said of its cost, each of its
 /// sessions costs what one does; of a merge it is not known whether there is any.
 pub(super) fn said(stub: &Stub, step: &PlannedStep, node: &NodeId, number: usize) -> StubbedTime {
-    let stubbed = if stub.steps.is_empty() { None } else { at(&stub.steps, &path(node)) };
-    let of_step = stubbed.map(|step| step.gives.time(number)).unwrap_or_default();
-    let item = stubbed.zip(node.item.as_ref()).and_then(|(step, key)| step.items.iter().find(|(of, _)| of.value == *key));
-    let of_item = item.map(|(_, gives): &(_, StubbedNode)| gives.time(number)).unwrap_or_default();
     let sessions = step.sessions().map_or(0, |(_, sessions)| if let Work::Merge(_) = step.work { 0 } else { sessions });
     let defaults = StubbedTime {
         usd: stub.defaults.usd.map(|usd| usd * f64::from(sessions)),
@@ -211,7 +209,10 @@ pub(super) fn said(stub: &Stub, step: &PlannedStep, node: &NodeId, number: usize
         duration: stub.defaults.duration,
         ..StubbedTime::default()
     };
-    of_item.or(&of_step).or(&defaults)
+    let Some(stubbed) = Some(&stub.steps).filter(|steps| !steps.is_empty()).and_then(|steps| at(steps, &path(node))) else { return defaults };
+    let item = node.item.as_ref().and_then(|key| stubbed.items.iter().find(|(of, _)| of.value == *key));
+    let of_item = item.map(|(_, gives): &(_, StubbedNode)| gives.time(number)).unwrap_or_default();
+    of_item.or(&stubbed.gives.time(number)).or(&defaults)
 }
 
 /// Returns the steps that lead to a node, the outermost first.
@@ -246,19 +247,22 @@ pub(super) struct Given {
 }
 
 /// Makes what a node gives. `landed` is the work that a merge or a choice is among.
-pub(super) fn give(job: &Job, step: &PlannedStep, said: &StubbedTime, landed: &[NodeId]) -> Result<Given, Failure> {
-    let what = render(job, step)?;
-    let commit =
-        step.writes.then(|| CommitId(format!("{}{}", crate::event::BlobId::of(job.node.to_string().as_bytes()).0.get(..38).unwrap_or_default(), "00")));
+pub(super) fn give(order: &Order<'_>, said: &StubbedTime, landed: &[NodeId]) -> Result<Given, Failure> {
+    let (node, step) = (order.node, order.step);
+    let what = render(order)?;
+    let commit = step.writes.then(|| CommitId(format!("{}{}", crate::event::BlobId::of(node.to_string().as_bytes()).0.get(..38).unwrap_or_default(), "00")));
     let is_made_up = said.output.is_none() && said.stdout.is_none() && (step.output_schema.is_some() || step.parse.is_some());
     let output = match &step.work {
+        Work::Run { .. } if said.is_silent() && step.parse.is_none() && step.output_schema.is_none() => {
+            return Ok(Given { success: Success { output: SILENCE.clone(), commit }, is_made_up });
+        }
         Work::Run { .. } => command(step, said, &what)?,
         Work::Approve(_) => answer(said)?,
         _ if ends_badly(said) => return Err(failed(said, Value::Null)),
         Work::Agent { .. } => match (&said.output, &step.output_schema) {
             (Some(output), _) => fitting(step, output.clone())?,
             (None, Some(schema)) => fitting(step, example(schema, schema, "", 0))?,
-            (None, None) => Value::String(format!("What `{}` would say.", job.node)),
+            (None, None) => Value::String(format!("What `{node}` would say.")),
         },
         Work::Merge(_) | Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => {
             let mut output = usual(step, commit.as_ref(), landed);
@@ -313,14 +317,27 @@ fn usual(step: &PlannedStep, commit: Option<&CommitId>, landed: &[NodeId]) -> Va
     }
 }
 
-fn render(job: &Job, step: &PlannedStep) -> Result<String, Failure> {
-    let (what, text) = match &step.work {
+/// What a command gives that says nothing.
+static SILENCE: LazyLock<Arc<Value>> = LazyLock::new(|| printed("", "", 0, Some(String::new().into())).into());
+
+/// Writes down what a command has printed.
+fn printed(stdout: &str, stderr: &str, exit_code: i64, output: Option<Value>) -> Value {
+    let printed = [("stdout", json!(stdout)), ("stderr", json!(stderr)), ("exit_code", json!(exit_code)), ("output_tail", json!(stdout))];
+    let fields = printed.into_iter().chain(output.map(|output| ("output", output)));
+    Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+fn render<'a>(order: &Order<'a>) -> Result<Cow<'a, str>, Failure> {
+    let (what, text) = match &order.step.work {
         Work::Agent { prompt, .. } => ("prompt", &prompt.value),
         Work::Run { command } => ("run", &command.value),
         Work::Approve(approve) => ("message", &approve.message.value),
-        Work::Merge(_) | Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => return Ok(String::new()),
+        Work::Merge(_) | Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => return Ok(Cow::default()),
     };
-    prompts::render(text, &job.scope).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")))
+    if prompts::is_plain(text) {
+        return Ok(text.into());
+    }
+    prompts::render(text, &order.scope()).map(Cow::from).map_err(|error| Failure::new(FailureKind::Template, format!("`{what}`: {error}")))
 }
 
 fn ends_badly(said: &StubbedTime) -> bool {
@@ -344,8 +361,7 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
     }
     let exit_code = said.exit_code.unwrap_or(i64::from(ends_badly(said)));
     let lines = || Value::from((1..=LINES).map(|number| format!("line-{number}")).collect::<Vec<_>>());
-    let printed = said.stdout.clone();
-    let output = match (&said.output, step.parse, &printed) {
+    let output = match (&said.output, step.parse, &said.stdout) {
         (Some(output), ..) => output.clone(),
         (None, Some(Parse::Lines), Some(printed)) => printed.lines().collect(),
         (None, Some(Parse::Lines), None) => lines(),
@@ -355,22 +371,20 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
         (None, Some(Parse::Json), None) => step.output_schema.as_ref().map_or_else(|| json!({}), |schema| example(schema, schema, "", 0)),
         (None, None, printed) => Value::String(printed.clone().unwrap_or_default()),
     };
-    let stdout = printed.unwrap_or_else(|| match &output {
+    let stdout = said.stdout.clone().unwrap_or_else(|| match &output {
         Value::Array(lines) if step.parse == Some(Parse::Lines) => lines.iter().filter_map(Value::as_str).map(|line| format!("{line}\n")).collect(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     });
     let stderr = said.error.clone().unwrap_or_default();
-    let printed = [("stdout", json!(stdout)), ("stderr", json!(stderr)), ("exit_code", json!(exit_code)), ("output_tail", json!(stdout))];
-    let named = |output: Option<Value>| {
-        let fields = printed.into_iter().chain(output.map(|output| ("output", output)));
-        Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
-    };
     if exit_code != 0 {
         let shown: String = command.lines().next().unwrap_or_default().chars().take(200).collect();
-        return Err(Failure { output: named(None), ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}")) });
+        return Err(Failure {
+            output: printed(&stdout, &stderr, exit_code, None),
+            ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}"))
+        });
     }
-    Ok(named(Some(fitting(step, output)?)))
+    Ok(printed(&stdout, &stderr, exit_code, Some(fitting(step, output)?)))
 }
 
 /// Holds an output against the step's schema.

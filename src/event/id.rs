@@ -69,7 +69,8 @@ pub struct Frame {
 /// A node of a run: a step, one item of its `for_each`, or a helper session inside either (a resolver in a merge, a
 /// sub-agent that an agent started).
 ///
-/// It stands in every record and every map of a run, so that a copy shares its text, and its hash is worked out once.
+/// It stands in every record and every map of a run, so that a copy shares its text, and its hash is worked out once. One
+/// that a fold has made also remembers the seat that it has there, by which its state is found without any search.
 #[derive(Clone, Deserialize)]
 #[serde(from = "NodeName")]
 pub struct NodeId(Arc<Hashed>);
@@ -77,7 +78,11 @@ pub struct NodeId(Arc<Hashed>);
 struct Hashed {
     name: NodeName,
     hash: u64,
+    seat: usize,
 }
+
+/// The seat of a name that has none.
+const NOWHERE: usize = usize::MAX;
 
 /// What a node is called, part by part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -97,8 +102,7 @@ pub struct NodeName {
 
 impl From<NodeName> for NodeId {
     fn from(name: NodeName) -> NodeId {
-        let hash = FixedState::default().hash_one(&name);
-        NodeId(Arc::new(Hashed { name, hash }))
+        NodeId::seated(name, NOWHERE)
     }
 }
 
@@ -157,6 +161,22 @@ impl NodeId {
     /// Names an item of a step.
     pub fn item(step: &StepId, key: &str) -> NodeId {
         NodeId::step(step).with_item(key)
+    }
+
+    /// Makes a name that remembers its seat.
+    pub(crate) fn seated(name: NodeName, seat: usize) -> NodeId {
+        let hash = FixedState::default().hash_one(&name);
+        NodeId(Arc::new(Hashed { name, hash, seat }))
+    }
+
+    /// Returns the seat that this name, or the one it was copied from, was made for; another name's elsewhere.
+    pub(crate) fn seat(&self) -> usize {
+        self.0.seat
+    }
+
+    /// Returns whether one is a copy of the other.
+    pub(crate) fn is_copy_of(&self, other: &NodeId) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Names a step inside of something.

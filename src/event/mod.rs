@@ -20,7 +20,7 @@ pub use origin::{Definitions, Origin, Wish};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 pub use words::{HookVerdict, Isolation, Wake};
 
 /// A journalled event. `seq` starts at 0 and has no gaps.
@@ -39,7 +39,7 @@ pub struct Record {
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The run began; always the first record.
-    RunStarted(RunStarted),
+    RunStarted(Box<RunStarted>),
     /// Another process took the run up again.
     RunResumed {
         /// Its process id.
@@ -105,7 +105,7 @@ pub enum Event {
         /// The node.
         node: NodeId,
         /// What it is told and may use.
-        brief: Brief,
+        brief: Arc<Brief>,
     },
     /// The engine said something to an agent after its brief.
     MessageAdded {
@@ -121,7 +121,7 @@ pub enum Event {
         /// The node.
         node: NodeId,
         /// The reply.
-        reply: Reply,
+        reply: Box<Reply>,
         /// Running hashes of what it was asked with, as far as the reply before was not: the head, and each block.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         prefix: Vec<String>,

@@ -12,7 +12,7 @@ pub enum Outcome {
     /// It did what it declared.
     Succeeded(Success),
     /// It did not.
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// It never started.
     Skipped(SkipCause),
 }
@@ -223,7 +223,7 @@ impl Outcome {
 
 impl From<Failure> for Outcome {
     fn from(failure: Failure) -> Outcome {
-        Outcome::Failed(failure)
+        Outcome::Failed(Box::new(failure))
     }
 }
 

@@ -21,7 +21,7 @@ impl RunState {
         let step = plan.step(&node.step)?;
         let comes = match self.nodes.get(node) {
             Some(state) => state.phase != Phase::Ended,
-            None => node.item.is_none() && node.helper.is_none() && !self.frames.contains_key(&node.within),
+            None => node.item.is_none() && node.helper.is_none() && !self.frames.contains(&node.within),
         };
         comes.then_some(step)
     }

@@ -279,7 +279,7 @@ impl Talk {
         match event {
             Event::AgentBriefed { brief, .. } => {
                 self.push(brief.message.clone());
-                self.brief = Some(Arc::new(brief.clone()));
+                self.brief = Some(brief.clone());
             }
             Event::MessageAdded { message, why, .. } => {
                 self.count(*why);

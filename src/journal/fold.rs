@@ -1,11 +1,12 @@
 //! What an event changes. Legality is settled before.
 use super::{
-    NodeState, Phase, RunState, Todo, Word, Workspace,
-    state::{Branch, FINALLY, FrameState, ON_FAILURE, account},
+    Fan, NodeState, Phase, RunState, Todo, Word, Workspace,
+    seats::Seat,
+    state::{Branch, FINALLY, FrameState, ON_FAILURE, Place, account},
 };
 use crate::{
     clock::Timestamp,
-    event::{Event, Frame, Item, NodeId, Outcome, RunStarted, SkipCause, Wake},
+    event::{Event, Frame, Item, NodeId, NodeName, Outcome, RunStarted, SkipCause, Wake},
     plan::PlannedStep,
     workflow::OnItemFailure,
 };
@@ -32,7 +33,7 @@ impl RunState {
             Event::StepStarted { node, attempt } => self.step_started(node, *attempt, at),
             Event::WorkspaceMade { node, base, isolation, path, .. } => {
                 self.note_helper(node);
-                self.node_mut(node).workspace = Some(Workspace { base: base.clone(), isolation: *isolation, path: path.clone() });
+                self.node_mut(node).deeds.note().workspace = Some(Workspace { base: base.clone(), isolation: *isolation, path: path.clone() });
             }
             Event::AgentBriefed { node, .. } => {
                 self.note_helper(node);
@@ -46,10 +47,10 @@ impl RunState {
                 self.node_mut(node).conversation.apply(event);
             }
             Event::ModelReplied { node, .. } | Event::AttemptsLost { node, .. } | Event::ToolFinished { node, .. } => self.conversed(node, event),
-            Event::WorkCaptured { node, commit, paths } => self.node_mut(node).captured = Some((commit.clone(), paths.clone())),
-            Event::MergeAdvanced { node, progress } => self.node_mut(node).merged.push(progress.clone()),
-            Event::SelectAdvanced { node, progress } => self.node_mut(node).selected.push(progress.clone()),
-            Event::WorkDelivered { node, delivery } => self.node_mut(node).delivered = Some(delivery.clone()),
+            Event::WorkCaptured { node, commit, paths } => self.node_mut(node).deeds.note().captured = Some((commit.clone(), paths.clone())),
+            Event::MergeAdvanced { node, progress } => self.node_mut(node).deeds.note().merged.push(progress.clone()),
+            Event::SelectAdvanced { node, progress } => self.node_mut(node).deeds.note().selected.push(progress.clone()),
+            Event::WorkDelivered { node, delivery } => self.node_mut(node).deeds.note().delivered = Some(delivery.clone()),
             Event::QuestionAsked { node, .. } | Event::QuestionAnswered { node, .. } | Event::HookRan { node, .. } => self.questioned(node, event),
             Event::Told { node, text, letter, .. } => {
                 self.words.entry(node.clone()).or_default().push(Word { text: text.clone(), letter: letter.clone() });
@@ -58,7 +59,8 @@ impl RunState {
             Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
-                self.make_ready(node);
+                let seat = self.nodes.seat_or_new(node);
+                self.make_ready(seat);
             }
             Event::OrchestratorWoken { node, reasons, .. } => {
                 if let Some(frame) = self.frame_mut(&node.within) {
@@ -87,13 +89,14 @@ impl RunState {
                 }
             }
             Event::RunFinished { outcome } => self.finished = Some(outcome.clone()),
-            Event::CheckpointKept { node, commit } => self.node_mut(node).checkpoint = Some(commit.clone()),
+            Event::CheckpointKept { node, commit } => self.node_mut(node).deeds.note().checkpoint = Some(commit.clone()),
             Event::VerifyRan { .. } | Event::CacheHit { .. } | Event::ArtefactKept { .. } => {}
         }
     }
 
     fn node_mut(&mut self, id: &NodeId) -> &mut NodeState {
-        self.nodes.entry(id.clone()).or_default()
+        let seat = self.nodes.seat_or_new(id);
+        &mut self.nodes[seat]
     }
 
     /// Notes whose session a helper's is, when it is first spoken of.
@@ -101,6 +104,12 @@ impl RunState {
         if let Some(name) = &node.helper {
             self.helpers.entry(node.owner()).or_default().insert(name.clone());
         }
+    }
+
+    /// Returns the items that whoever has a seat is one of.
+    fn fan_mut(&mut self, seat: Seat) -> Option<&mut Fan> {
+        let whole = self.whole(seat)?.clone();
+        self.fans.get_mut(&whole)
     }
 
     fn frame_mut(&mut self, within: &[Frame]) -> Option<&mut FrameState> {
@@ -115,14 +124,13 @@ impl RunState {
     /// Wakes a frame's orchestrator and moves on the steps that wait for nothing.
     fn begin_frame(&mut self, within: &[Frame]) {
         let Some(frame) = self.frames.get_mut(within) else { return };
-        let plan = frame.plan.clone();
-        if let Some(spec) = &plan.orchestrator {
+        if let Some(spec) = &frame.plan.orchestrator {
             frame.watch.run_started(spec);
         }
-        for id in plan.order() {
-            let node = NodeId::inside(within, id);
-            if self.nodes.get(&node).is_some_and(|state| state.unmet == 0) {
-                self.settle(&node);
+        let steps = frame.first..frame.first + frame.plan.order().len();
+        for seat in steps {
+            if self.nodes[seat].unmet == 0 {
+                self.settle(seat);
             }
         }
     }
@@ -130,9 +138,10 @@ impl RunState {
     fn round_began(&mut self, node: &NodeId, round: u32) {
         self.something_moved();
         self.todo.remove(node);
-        self.running.remove(node);
         self.open.insert(node.clone());
-        let state = self.node_mut(node);
+        let seat = self.nodes.seat_or_new(node);
+        let state = &mut self.nodes[seat];
+        self.running.remove(&state.place);
         state.phase = Phase::Running;
         state.attempts = state.attempts.max(1);
         state.round = round;
@@ -159,44 +168,54 @@ impl RunState {
     }
 
     /// Moves a node whose needs are all met to what it waits for next.
-    fn settle(&mut self, id: &NodeId) {
-        let Some(step) = self.step(id) else { return };
+    fn settle(&mut self, seat: Seat) {
+        let Some(step) = self.planned(seat) else { return };
         let (conditional, fan) = (step.condition.is_some(), step.is_fan());
-        let state = self.nodes.entry(id.clone()).or_default();
-        if id.item.is_none() && conditional && state.condition.is_none() {
-            self.todo.insert(id.clone(), Todo::Evaluate);
+        if !conditional && !fan {
+            return self.make_ready(seat);
+        }
+        let (id, is_decided) = (self.nodes.name(seat).clone(), self.nodes[seat].condition.is_some());
+        if id.item.is_none() && conditional && !is_decided {
+            self.todo.insert(id, Todo::Evaluate);
         } else if id.item.is_none() && fan {
-            self.todo.insert(id.clone(), Todo::Expand);
+            self.todo.insert(id, Todo::Expand);
         } else {
-            self.make_ready(id);
+            self.make_ready(seat);
         }
     }
 
-    fn make_ready(&mut self, id: &NodeId) {
-        let takes_a_place = self.step(id).is_none_or(PlannedStep::takes_a_place);
-        let state = self.node_mut(id);
+    fn make_ready(&mut self, seat: Seat) {
+        let takes_a_place = self.planned(seat).is_none_or(PlannedStep::takes_a_place);
+        let id = self.nodes.name(seat).clone();
+        let state = &mut self.nodes[seat];
         state.phase = Phase::Ready;
-        let place = state.place;
-        if takes_a_place { &mut self.ready } else { &mut self.free }.insert(place, id.clone());
+        if takes_a_place { &mut self.ready } else { &mut self.free }.insert(state.place, id);
     }
 
     /// Forgets what a node and its helpers wait for outside of the run.
     fn no_longer_waits(&mut self, id: &NodeId) {
-        self.asking.retain(|asking| asking.owner() != *id);
-        self.parked.retain(|parked, _| parked.owner() != *id);
+        if !self.asking.is_empty() {
+            self.asking.retain(|asking| asking.owner() != *id);
+        }
+        if !self.parked.is_empty() {
+            self.parked.retain(|parked, _| parked.owner() != *id);
+        }
     }
 
-    fn no_longer_ready(&mut self, id: &NodeId) {
-        let place = self.node_mut(id).place;
-        self.ready.remove(&place);
-        self.free.remove(&place);
+    fn no_longer_ready(&mut self, seat: Seat) {
+        let state = &self.nodes[seat];
+        if state.phase == Phase::Ready {
+            self.ready.remove(&state.place);
+            self.free.remove(&state.place);
+        }
     }
 
     fn condition_evaluated(&mut self, id: &NodeId, holds: bool) {
         self.todo.remove(id);
-        self.node_mut(id).condition = Some(holds);
+        let seat = self.nodes.seat_or_new(id);
+        self.nodes[seat].condition = Some(holds);
         if holds {
-            self.settle(id);
+            self.settle(seat);
         } else {
             self.todo.insert(id.clone(), Todo::Skip(SkipCause::Condition));
         }
@@ -209,13 +228,19 @@ impl RunState {
         {
             frame.watch.items_added(&step.step, items);
         }
-        let (frame_place, step_place, _) = self.node_mut(step).place;
+        let place = self.node_mut(step).place;
         let fan = self.fans.entry(step.clone()).or_default();
-        let first = fan.keys.len() + 1;
+        let first = fan.items.len() + 1;
         fan.max_parallel = max_parallel.or(fan.max_parallel);
         fan.open += items.len();
-        for item in items {
-            fan.keys.push(item.key.clone());
+        let mut seats = Vec::with_capacity(items.len());
+        for (item, number) in items.iter().zip(first..) {
+            let place = Place { item: u32::try_from(number).expect("a run has fewer items than that"), ..place };
+            let state = NodeState { place, item: Some(Arc::new(item.clone())), ..NodeState::default() };
+            let name = NodeName { within: step.within.clone(), step: step.step.clone(), item: Some(item.key.clone()), helper: None };
+            let seat = self.nodes.add_last(name, state);
+            fan.items.push(self.nodes.name(seat).clone());
+            seats.push(seat);
             for need in &item.needs {
                 fan.waiting_for.entry(need.clone()).or_default().push(item.key.clone());
             }
@@ -224,25 +249,21 @@ impl RunState {
         if fan.open == 0 {
             self.todo.insert(step.clone(), Todo::Join);
         }
-        for (at, item) in items.iter().enumerate() {
-            let state = NodeState { place: (frame_place, step_place, first + at), item: Some(Arc::new(item.clone())), ..NodeState::default() };
-            self.nodes.insert(step.with_item(&item.key), state);
-        }
-        for item in items {
-            let id = step.with_item(&item.key);
+        for seat in seats {
             match &halted_by {
-                Some(by) => drop(self.todo.insert(id, Todo::Skip(SkipCause::Sibling(by.clone())))),
-                None => self.item_needs(&id),
+                Some(by) => drop(self.todo.insert(self.nodes.name(seat).clone(), Todo::Skip(SkipCause::Sibling(by.clone())))),
+                None => self.item_needs(seat),
             }
         }
     }
 
     /// Counts an item's needs anew and moves it on accordingly.
-    fn item_needs(&mut self, id: &NodeId) {
-        let needs = self.nodes.get(id).and_then(|state| state.item.as_ref()).map(|item| item.needs.clone()).unwrap_or_default();
+    fn item_needs(&mut self, seat: Seat) {
+        let Some(item) = self.nodes[seat].item.clone() else { return };
+        let id = self.nodes.name(seat).clone();
         let mut unmet = 0;
-        for need in needs {
-            let needed = id.with_item(&need);
+        for need in &item.needs {
+            let needed = id.with_item(need);
             match self.outcome(&needed) {
                 None => unmet += 1,
                 Some(Outcome::Succeeded(_)) => {}
@@ -251,17 +272,18 @@ impl RunState {
                 }
             }
         }
-        self.node_mut(id).unmet = unmet;
-        if unmet == 0 && !self.todo.contains_key(id) {
-            self.settle(id);
+        self.nodes[seat].unmet = unmet;
+        if unmet == 0 && !self.todo.contains_key(&id) {
+            self.settle(seat);
         }
     }
 
     fn step_started(&mut self, id: &NodeId, attempt: u32, at: Timestamp) {
         self.something_moved();
-        self.running.insert(id.clone());
+        let seat = self.nodes.seat_or_new(id);
+        self.running.insert(self.nodes[seat].place, id.clone());
         if id.item.is_some()
-            && let Some(fan) = self.fans.get_mut(&id.whole())
+            && let Some(fan) = self.fan_mut(seat)
         {
             fan.running += 1;
         }
@@ -270,24 +292,24 @@ impl RunState {
             self.nodes.remove(&id.helper(&name));
         }
         self.no_longer_waits(id);
-        if let Some(time) = self.step(id).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
+        if let Some(time) = self.planned(seat).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
             self.deadlines.insert(id.clone(), at.after(time));
         }
-        self.no_longer_ready(id);
-        let state = self.nodes.entry(id.clone()).or_default();
-        let before = std::mem::take(state);
-        *state = NodeState {
-            phase: Phase::Running,
-            attempts: attempt,
-            began: Some(at),
-            item: before.item,
-            place: before.place,
-            condition: before.condition,
-            unmet: before.unmet,
-            spent: before.spent,
-            handed_over: before.handed_over,
-            ..NodeState::default()
-        };
+        self.no_longer_ready(seat);
+        let state = &mut self.nodes[seat];
+        if state.attempts > 0 {
+            let before = std::mem::take(state);
+            *state = NodeState {
+                item: before.item,
+                place: before.place,
+                condition: before.condition,
+                unmet: before.unmet,
+                spent: before.spent,
+                handed_over: before.handed_over,
+                ..NodeState::default()
+            };
+        }
+        (state.phase, state.attempts, state.began) = (Phase::Running, attempt, Some(at));
     }
 
     fn questioned(&mut self, id: &NodeId, event: &Event) {
@@ -312,7 +334,8 @@ impl RunState {
             frame.watch.replied();
         }
         self.parked.remove(id);
-        let state = self.nodes.entry(id.clone()).or_default();
+        let seat = self.nodes.seat_or_new(id);
+        let state = &mut self.nodes[seat];
         let before = *state.conversation.spent();
         state.conversation.apply(event);
         let delta = state.conversation.spent().since(&before);
@@ -329,7 +352,8 @@ impl RunState {
     fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp, handed_over: bool) {
         let ended = self.nodes.get(id).is_some_and(|state| state.phase == Phase::Ended);
         self.todo.remove(id);
-        self.running.remove(id);
+        let place = self.node_mut(id).place;
+        self.running.remove(&place);
         self.doomed.remove(id);
         self.close_frames_of(id);
         if let Some(fan) = self.fans.get_mut(&id.whole()).filter(|_| id.item.is_some()) {
@@ -368,18 +392,20 @@ impl RunState {
                 if let Some(fan) = self.fans.get_mut(&id.whole()) {
                     fan.open += 1;
                 }
-                self.item_needs(&dependent);
+                let seat = self.nodes.seat_or_new(&dependent);
+                self.item_needs(seat);
                 self.revive_dependents(&dependent);
             } else if self.todo.get(&dependent).is_some_and(|todo| matches!(todo, Todo::Skip(_))) {
                 self.todo.remove(&dependent);
-                self.item_needs(&dependent);
+                let seat = self.nodes.seat_or_new(&dependent);
+                self.item_needs(seat);
             }
         }
     }
 
     /// Returns the keys of the items that need an item.
     fn waiting_for(&self, id: &NodeId) -> Vec<String> {
-        self.fans.get(&id.whole()).and_then(|fan| fan.waiting_for.get(id.item.as_deref().unwrap_or_default())).cloned().unwrap_or_default()
+        self.fan_of(id).and_then(|(_, fan)| fan.waiting_for.get(id.item.as_deref()?)).cloned().unwrap_or_default()
     }
 
     fn step_finished(&mut self, id: &NodeId, outcome: &Outcome, at: Timestamp) {
@@ -387,22 +413,24 @@ impl RunState {
         self.timers.remove(id);
         self.no_longer_waits(id);
         self.doomed.remove(id);
-        let had_begun = self.running.remove(id) | self.open.contains(id);
+        let seat = self.nodes.seat_or_new(id);
+        let had_begun = self.running.remove(&self.nodes[seat].place).is_some() | self.open.contains(id);
         self.close_frames_of(id);
-        self.no_longer_ready(id);
-        let state = self.node_mut(id);
+        self.no_longer_ready(seat);
+        let state = &mut self.nodes[seat];
         state.phase = Phase::Ended;
         state.ended = Some(at);
         state.outcome = Some(outcome.clone());
+        self.has_commits |= outcome.success().is_some_and(|success| success.commit.is_some());
         if id.item.is_some() {
-            self.item_ended(id, outcome, had_begun);
+            self.item_ended(id, seat, outcome, had_begun);
         } else {
-            self.whole_step_ended(id, outcome);
+            self.whole_step_ended(id, seat, outcome);
         }
     }
 
-    fn whole_step_ended(&mut self, id: &NodeId, outcome: &Outcome) {
-        let counts = outcome.failure().is_some() && self.step(id).is_some_and(|step| !step.allow_failure);
+    fn whole_step_ended(&mut self, id: &NodeId, seat: Seat, outcome: &Outcome) {
+        let counts = outcome.failure().is_some() && self.planned(seat).is_some_and(|step| !step.allow_failure);
         let Some(frame) = self.frame_mut(&id.within) else { return };
         frame.open_steps = frame.open_steps.saturating_sub(1);
         if counts && frame.failed.is_none() {
@@ -416,7 +444,7 @@ impl RunState {
                 self.todo.insert(opener, Todo::Turn);
             }
         }
-        self.tell_dependents(id, outcome);
+        self.tell_dependents(seat, outcome);
     }
 
     /// Drops what was to happen inside of a node that has ended or begins anew.
@@ -427,8 +455,8 @@ impl RunState {
         }
         let outside = |node: &NodeId| !node.is_inside(owner);
         self.todo.retain(|node, _| outside(node));
-        self.ready.retain(|_, node| outside(node));
-        self.free.retain(|_, node| outside(node));
+        self.ready.retain(outside);
+        self.free.retain(outside);
         self.running.retain(outside);
         self.asking.retain(outside);
         self.parked.retain(|node, _| outside(node));
@@ -439,16 +467,15 @@ impl RunState {
         self.watched.retain(|within| !NodeId::inside(within, &owner.step).is_inside(owner));
     }
 
-    fn item_ended(&mut self, id: &NodeId, outcome: &Outcome, had_begun: bool) {
-        let step = id.whole();
-        let fan = self.fans.entry(step.clone()).or_default();
+    fn item_ended(&mut self, id: &NodeId, seat: Seat, outcome: &Outcome, had_begun: bool) {
+        let Some(fan) = self.fan_mut(seat) else { return };
         fan.open = fan.open.saturating_sub(1);
         fan.running = fan.running.saturating_sub(u32::from(had_begun));
         let last = fan.open == 0;
         if last {
-            self.todo.insert(step.clone(), Todo::Join);
+            self.todo.insert(id.whole(), Todo::Join);
         }
-        if let Some(frame) = self.frames.get_mut(id.within.as_slice())
+        if let Some(frame) = self.frames.get_mut(&id.within)
             && let Some(spec) = frame.plan.clone().orchestrator.as_ref().filter(|spec| spec.supervises.contains(&id.step))
         {
             frame.watch.item_ended(spec, id, outcome);
@@ -457,9 +484,8 @@ impl RunState {
             self.halt_siblings(id);
         }
         for key in self.waiting_for(id) {
-            let dependent = id.with_item(&key);
-            if self.nodes.get(&dependent).is_some_and(|state| state.phase == Phase::Waiting) {
-                self.met(&dependent, id, outcome.success().is_some());
+            if let Some(dependent) = self.nodes.seat(&id.with_item(&key)) {
+                self.met(dependent, id, outcome.success().is_some());
             }
         }
     }
@@ -471,13 +497,13 @@ impl RunState {
         let stops = step.for_each.as_ref().is_some_and(|fan| fan.on_item_failure == OnItemFailure::Stop);
         let Some(fan) = self.fans.get_mut(&id.whole()).filter(|fan| (fail_fast || stops) && fan.halted_by.is_none()) else { return };
         fan.halted_by = Some(id.clone());
-        for key in fan.keys.clone() {
-            let sibling = id.with_item(&key);
-            match self.nodes.get(&sibling).map(|state| state.phase) {
-                Some(Phase::Running) if fail_fast => drop(self.doomed.insert(sibling, id.clone())),
-                Some(Phase::Running | Phase::Ended) | None => {}
-                Some(Phase::Waiting | Phase::Ready | Phase::Retrying) => {
-                    self.no_longer_ready(&sibling);
+        for sibling in fan.items.clone() {
+            let Some(seat) = self.nodes.seat(&sibling) else { continue };
+            match self.nodes[seat].phase {
+                Phase::Running if fail_fast => drop(self.doomed.insert(sibling, id.clone())),
+                Phase::Running | Phase::Ended => {}
+                Phase::Waiting | Phase::Ready | Phase::Retrying => {
+                    self.no_longer_ready(seat);
                     self.timers.remove(&sibling);
                     self.todo.insert(sibling, Todo::Skip(SkipCause::Sibling(id.clone())));
                 }
@@ -485,25 +511,29 @@ impl RunState {
         }
     }
 
-    fn tell_dependents(&mut self, id: &NodeId, outcome: &Outcome) {
-        let Some(plan) = self.frames.get(id.within.as_slice()).map(|frame| frame.plan.clone()) else { return };
-        for (step, on) in plan.dependents(&id.step) {
-            let dependent = id.beside(&step.id);
-            if self.nodes.get(&dependent).is_some_and(|state| state.phase == Phase::Waiting) {
-                self.met(&dependent, id, plan.satisfied(&id.step, on, outcome));
-            }
+    fn tell_dependents(&mut self, upstream: Seat, outcome: &Outcome) {
+        let place = self.nodes[upstream].place;
+        let Some((plan, first)) = self.frames.at(place.frame as usize).map(|frame| (frame.plan.clone(), frame.first)) else { return };
+        let Some(from) = plan.at(place.step as usize) else { return };
+        let id = self.nodes.name(upstream).clone();
+        for (dependent, _, on) in plan.dependents_at(place.step as usize) {
+            self.met(first + dependent, &id, from.satisfies(on, outcome));
         }
     }
 
-    fn met(&mut self, dependent: &NodeId, upstream: &NodeId, satisfied: bool) {
-        if !satisfied {
-            self.todo.insert(dependent.clone(), Todo::Skip(SkipCause::Upstream(upstream.clone())));
+    /// Counts one need less of a node that waits, or keeps it from beginning.
+    fn met(&mut self, dependent: Seat, upstream: &NodeId, satisfied: bool) {
+        let state = &mut self.nodes[dependent];
+        if state.phase != Phase::Waiting {
             return;
         }
-        let state = self.node_mut(dependent);
-        state.unmet = state.unmet.saturating_sub(1);
-        if state.unmet == 0 && !self.todo.contains_key(dependent) {
-            self.settle(dependent);
+        if satisfied {
+            state.unmet = state.unmet.saturating_sub(1);
+            if state.unmet == 0 && !self.todo.contains_key(self.nodes.name(dependent)) {
+                self.settle(dependent);
+            }
+        } else {
+            self.todo.insert(self.nodes.name(dependent).clone(), Todo::Skip(SkipCause::Upstream(upstream.clone())));
         }
     }
 }

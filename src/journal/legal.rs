@@ -39,7 +39,7 @@ impl RunState {
             Event::WorkDelivered { node, .. } => no(
                 self.is_active(node)
                     && node.helper.is_some()
-                    && self.nodes.get(node).is_some_and(|state| state.captured.is_some() && state.delivered.is_none()),
+                    && self.nodes.get(node).is_some_and(|state| state.deeds.captured.is_some() && state.deeds.delivered.is_none()),
                 "no sub-agent has work to deliver here",
             ),
             Event::AgentBriefed { node, .. } => {
@@ -88,8 +88,8 @@ impl RunState {
         }
         let legal = match self.nodes.get(node) {
             // An ending begins once, when every step around it has ended.
-            None => round == 1 && self.step(node).is_none() && self.frames.get(node.within.as_slice()).is_some_and(|frame| frame.open_steps == 0),
-            Some(state) if state.round == 0 => round == 1 && self.running.contains(node),
+            None => round == 1 && self.step(node).is_none() && self.frames.get(&node.within).is_some_and(|frame| frame.open_steps == 0),
+            Some(state) if state.round == 0 => round == 1 && self.is_running(node),
             Some(state) => round == state.round + 1 && self.todo.get(node) == Some(&Todo::Turn),
         };
         if legal { None } else { Some("the node does not wait for this iteration") }
@@ -105,7 +105,7 @@ impl RunState {
         if first && self.todo.get(node) != Some(&Todo::Expand) || !first && (fan.is_none() || !self.is_orchestrator(by)) {
             return Some("the step does not wait for these items");
         }
-        let mut keys: HashSet<&str> = fan.map(|fan| fan.keys.iter().map(String::as_str).collect()).unwrap_or_default();
+        let mut keys: HashSet<&str> = fan.map(|fan| fan.keys().collect()).unwrap_or_default();
         if !items.iter().all(|item| keys.insert(&item.key)) {
             return Some("an item's key is taken");
         }
@@ -124,14 +124,13 @@ impl RunState {
             return Some("the step has open items");
         }
         let waited = self.todo.contains_key(node) || matches!(state.phase, Phase::Retrying | Phase::Ready);
-        let legal =
-            self.running.contains(node) || self.open.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
+        let legal = self.is_running(node) || self.open.contains(node) || waited || (state.phase == Phase::Waiting && matches!(outcome, Outcome::Skipped(_)));
         if legal { None } else { Some("the node was never begun") }
     }
 
     /// Each candidate is tried once and each vote given once, and nothing follows the choice.
     fn may_select(&self, node: &NodeId, progress: &SelectProgress) -> bool {
-        let done = self.nodes.get(node).map(|state| state.selected.as_slice()).unwrap_or_default();
+        let done = self.nodes.get(node).map(|state| state.deeds.selected.as_slice()).unwrap_or_default();
         let vote_of = |progress: &SelectProgress| match progress {
             SelectProgress::Voted { vote, .. } | SelectProgress::Abstained { vote, .. } => Some(*vote),
             SelectProgress::Gated { .. } | SelectProgress::Chosen { .. } => None,
@@ -145,7 +144,7 @@ impl RunState {
 
     fn may_retry(&self, node: &NodeId) -> bool {
         let ended_item = node.item.is_some() && self.outcome(node).is_some_and(|outcome| outcome.failure().is_some()) && self.outcome(&node.whole()).is_none();
-        self.running.contains(node) || self.open.contains(node) || ended_item
+        self.is_running(node) || self.open.contains(node) || ended_item
     }
 
     fn open_question(&self, node: &NodeId, call: &str) -> Option<&Question> {

@@ -4,18 +4,26 @@
 //!
 //! It keeps counters of unmet needs and the changed frontier (`todo`, `ready`), so that deciding what comes next looks at
 //! what an event touched and not at the whole graph.
-use super::{Conversation, Question, Spent, Watch};
+use super::{
+    Conversation, Question, Queue, Spent, Watch,
+    seats::{Frames, Nodes, Seat},
+};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Delivery, Event, Frame, Isolation, Item, Limit, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId},
+    event::{
+        CommitId, Delivery, Event, Frame, Isolation, Item, Limit, MergeProgress, NodeId, NodeName, Outcome, Record, RunStarted, SelectProgress, SkipCause,
+        StepId,
+    },
     plan::{Plan, PlannedStep},
     workflow::Power,
 };
 use foldhash::{HashMap, HashMapExt as _};
 use serde_json::{Map, Value};
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    ops::Deref,
+    sync::{Arc, LazyLock},
 };
 
 /// The reserved id of the frame that runs after a run that failed.
@@ -29,16 +37,16 @@ pub struct RunState {
     pub(super) plan: Arc<Plan>,
     pub(super) next_seq: u64,
     pub(super) started: Option<Arc<RunStarted>>,
-    pub(super) frames: HashMap<Vec<Frame>, FrameState>,
+    pub(super) frames: Frames,
     pub(super) watched: BTreeSet<Vec<Frame>>,
-    pub(super) nodes: HashMap<NodeId, NodeState>,
+    pub(super) nodes: Nodes,
     pub(super) words: BTreeMap<NodeId, Vec<Word>>,
     pub(super) fans: HashMap<NodeId, Fan>,
     pub(super) helpers: HashMap<NodeId, BTreeSet<String>>,
     pub(super) todo: BTreeMap<NodeId, Todo>,
-    pub(super) ready: BTreeMap<Place, NodeId>,
-    pub(super) free: BTreeMap<Place, NodeId>,
-    pub(super) running: BTreeSet<NodeId>,
+    pub(super) ready: Queue<Place, NodeId>,
+    pub(super) free: Queue<Place, NodeId>,
+    pub(super) running: Queue<Place, NodeId>,
     pub(super) open: BTreeSet<NodeId>,
     pub(super) doomed: BTreeMap<NodeId, NodeId>,
     pub(super) asking: BTreeSet<NodeId>,
@@ -50,6 +58,8 @@ pub struct RunState {
     pub(super) limit: Option<Limit>,
     pub(super) cancelled: Option<String>,
     pub(super) raises: u32,
+    /// Whether some work has become a commit.
+    pub(super) has_commits: bool,
     pub(super) branch: Option<Branch>,
     pub(super) finished: Option<Outcome>,
 }
@@ -69,6 +79,8 @@ pub struct FrameState {
     pub base: Option<CommitId>,
     /// The inputs of a called workflow; a loop's body and an ending have those around them.
     pub inputs: Option<Map<String, Value>>,
+    /// The seat of its first step; the others follow in the order of the plan.
+    pub(super) first: Seat,
 }
 
 /// The state of one node.
@@ -88,12 +100,29 @@ pub struct NodeState {
     pub ended: Option<Timestamp>,
     /// The item, where it is one.
     pub item: Option<Arc<Item>>,
-    /// Where the present attempt works.
-    pub workspace: Option<Workspace>,
+    /// What the present attempt has done so far, its conversation apart.
+    pub deeds: Deeds,
     /// Its agent's conversation in the present attempt.
     pub conversation: Conversation,
     /// What all its attempts have used.
     pub spent: Spent,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Its place among all nodes.
+    pub(super) place: Place,
+    pub(super) unmet: u32,
+    pub(super) condition: Option<bool>,
+}
+
+/// What an attempt has done besides talking; most do nothing of it.
+#[derive(Debug, Clone, Default)]
+pub struct Deeds(Option<Arc<Done>>);
+
+/// What was done in an attempt.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Done {
+    /// Where the attempt works.
+    pub workspace: Option<Workspace>,
     /// The commit of its work and the paths that differ, once captured.
     pub captured: Option<(CommitId, Vec<String>)>,
     /// The commit that keeps the files of its present attempt, which has no result.
@@ -104,12 +133,27 @@ pub struct NodeState {
     pub selected: Vec<SelectProgress>,
     /// What became of its work, where it is a sub-agent's session.
     pub delivered: Option<Delivery>,
-    /// How it ended.
-    pub outcome: Option<Outcome>,
-    /// Its place among all nodes.
-    pub(super) place: Place,
-    pub(super) unmet: usize,
-    pub(super) condition: Option<bool>,
+}
+
+impl Deeds {
+    pub(super) fn note(&mut self) -> &mut Done {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+impl Deref for Deeds {
+    type Target = Done;
+
+    fn deref(&self) -> &Done {
+        static NOTHING: LazyLock<Done> = LazyLock::new(Done::default);
+        self.0.as_deref().unwrap_or_else(|| &*NOTHING)
+    }
+}
+
+impl PartialEq for Deeds {
+    fn eq(&self, other: &Deeds) -> bool {
+        **self == **other
+    }
 }
 
 /// What a person said to an agent.
@@ -121,8 +165,52 @@ pub struct Word {
     pub letter: String,
 }
 
-/// A frame's place in the order of opening, a step's in the plan's order, and an item's in its list, from 1.
-pub(super) type Place = (usize, usize, usize);
+/// A node's place among all that the plan has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The frame's in the order of opening.
+    pub(super) frame: u32,
+    /// The step's in the plan's order.
+    pub(super) step: u32,
+    /// The item's in its list, from 1; 0 for the step itself.
+    pub(super) item: u32,
+}
+
+impl Default for Place {
+    /// The place of what the plan does not have: a helper, an ending, an orchestrator.
+    fn default() -> Place {
+        Place { frame: u32::MAX, step: u32::MAX, item: u32::MAX }
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Place {
+    /// Returns a number by which places are in order.
+    fn number(self) -> u128 {
+        (u128::from(self.frame) << 64) | (u128::from(self.step) << 32) | u128::from(self.item)
+    }
+
+    pub(super) fn new(frame: usize, step: usize, item: usize) -> Place {
+        let small = |number: usize| u32::try_from(number).expect("a run has fewer nodes than that");
+        Place { frame: small(frame), step: small(step), item: small(item) }
+    }
+
+    /// Returns the first place behind a step and all its items.
+    fn behind(self) -> Place {
+        Place { step: self.step.saturating_add(1), item: 0, ..self }
+    }
+}
 
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -169,8 +257,8 @@ pub enum Todo {
 /// The items of a `for_each`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fan {
-    /// Keys in the order of the list, added ones last.
-    pub keys: Vec<String>,
+    /// The items' nodes in the order of the list, added ones last.
+    pub items: Vec<NodeId>,
     /// Items that have not ended.
     pub open: usize,
     /// How many may run at the same time.
@@ -180,6 +268,13 @@ pub struct Fan {
     /// The item whose failure keeps others from beginning.
     pub halted_by: Option<NodeId>,
     pub(super) waiting_for: HashMap<String, Vec<String>>,
+}
+
+impl Fan {
+    /// Returns the keys of the items.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| item.item.as_deref())
+    }
 }
 
 /// The branch a run leaves.
@@ -220,16 +315,16 @@ impl RunState {
             plan: plan.clone(),
             next_seq: 0,
             started: None,
-            frames: HashMap::new(),
+            frames: Frames::default(),
             watched: BTreeSet::new(),
-            nodes: HashMap::with_capacity(plan.order().len()),
+            nodes: Nodes::of_plan(&plan, |at| planned_state(&plan, 0, at)),
             words: BTreeMap::new(),
             fans: HashMap::new(),
             helpers: HashMap::new(),
             todo: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            free: BTreeMap::new(),
-            running: BTreeSet::new(),
+            ready: Queue::default(),
+            free: Queue::default(),
+            running: Queue::default(),
             open: BTreeSet::new(),
             doomed: BTreeMap::new(),
             asking: BTreeSet::new(),
@@ -240,6 +335,7 @@ impl RunState {
             limit: None,
             cancelled: None,
             raises: 0,
+            has_commits: false,
             branch: None,
             finished: None,
         };
@@ -314,6 +410,11 @@ impl RunState {
         self.nodes.iter().collect()
     }
 
+    /// Returns all nodes, in the order in which they came to be.
+    pub fn each(&self) -> impl Iterator<Item = (&NodeId, &NodeState)> {
+        self.nodes.iter()
+    }
+
     /// Returns what people have said to agents, the earliest first; a node may have words before it is there.
     pub fn words(&self) -> &BTreeMap<NodeId, Vec<Word>> {
         &self.words
@@ -336,7 +437,40 @@ impl RunState {
 
     /// Returns what is planned of a node, whatever frame it is in.
     pub fn step(&self, node: &NodeId) -> Option<&PlannedStep> {
-        self.frames.get(node.within.as_slice())?.plan.step(&node.step)
+        match self.nodes.seat(node).and_then(|seat| self.planned(seat)) {
+            Some(step) => Some(step),
+            None => self.frames.get(&node.within)?.plan.step(&node.step),
+        }
+    }
+
+    /// Returns what is planned of whoever has a seat.
+    pub(super) fn planned(&self, seat: Seat) -> Option<&PlannedStep> {
+        let place = self.nodes[seat].place;
+        self.frames.at(place.frame as usize)?.plan.at(place.step as usize)
+    }
+
+    /// Returns the nodes of the steps that a node's step waits for.
+    pub fn needs(&self, node: &NodeId) -> impl Iterator<Item = &NodeId> {
+        let place = self.nodes.get(node).map(|state| state.place);
+        let frame = place.and_then(|place| Some((self.frames.at(place.frame as usize)?, place.step as usize)));
+        frame.into_iter().flat_map(|(frame, step)| frame.plan.needs_at(step).map(|need| self.nodes.name(frame.first + need)))
+    }
+
+    /// Returns a number that a node has for good, for as long as it is there: those of all nodes follow each other from 0.
+    pub(crate) fn seat(&self, node: &NodeId) -> Option<usize> {
+        self.nodes.seat(node)
+    }
+
+    /// Returns the node of an item's step, with its items.
+    pub fn fan_of(&self, item: &NodeId) -> Option<(&NodeId, &Fan)> {
+        let whole = self.whole(self.nodes.seat(item)?)?;
+        Some((whole, self.fans.get(whole)?))
+    }
+
+    /// Returns the node of the step that whoever has a seat is of.
+    pub(super) fn whole(&self, seat: Seat) -> Option<&NodeId> {
+        let place = self.nodes[seat].place;
+        Some(self.nodes.name(self.frames.at(place.frame as usize)?.first + place.step as usize))
     }
 
     /// Returns the present frame of a node whose steps have begun.
@@ -354,12 +488,8 @@ impl RunState {
 
     /// Returns the items' nodes of a step, in order.
     pub fn items(&self, step: &NodeId) -> impl Iterator<Item = (NodeId, &NodeState)> {
-        let keys = self.fans.get(step).map(|fan| fan.keys.as_slice()).unwrap_or_default();
-        keys.iter().filter_map(move |key| {
-            let id = step.with_item(key);
-            let state = self.nodes.get(&id)?;
-            Some((id, state))
-        })
+        let items = self.fans.get(step).map(|fan| fan.items.as_slice()).unwrap_or_default();
+        items.iter().filter_map(|id| Some((id.clone(), self.nodes.get(id)?)))
     }
 
     /// Returns the helper sessions of a node by name.
@@ -375,14 +505,14 @@ impl RunState {
 
     /// Returns what waits for a slot, in the order in which it is to get one, from the step behind that of `after` on.
     pub fn ready_after<'s>(&'s self, after: Option<&NodeId>) -> impl Iterator<Item = &'s NodeId> + use<'s> {
-        let from = after.and_then(|node| self.nodes.get(node)).map_or((0, 0, 0), |state| (state.place.0, state.place.1 + 1, 0));
-        self.ready.range(from..).map(|(_, node)| node)
+        let from = after.and_then(|node| self.nodes.get(node)).map_or(Place::new(0, 0, 0), |state| state.place.behind());
+        self.ready.starting(&from)
     }
 
     /// Returns what may begin and takes no slot, likewise.
     pub fn free_after<'s>(&'s self, after: Option<&NodeId>) -> impl Iterator<Item = &'s NodeId> + use<'s> {
-        let from = after.and_then(|node| self.nodes.get(node)).map_or((0, 0, 0), |state| (state.place.0, state.place.1 + 1, 0));
-        self.free.range(from..).map(|(_, node)| node)
+        let from = after.and_then(|node| self.nodes.get(node)).map_or(Place::new(0, 0, 0), |state| state.place.behind());
+        self.free.starting(&from)
     }
 
     /// Returns running items that are to be stopped, each with the one whose failure is why.
@@ -395,9 +525,14 @@ impl RunState {
         &self.deadlines
     }
 
-    /// Returns what has begun and not ended.
-    pub fn running(&self) -> &BTreeSet<NodeId> {
-        &self.running
+    /// Returns what has begun and not ended, in the order of the plan.
+    pub fn running(&self) -> impl ExactSizeIterator<Item = &NodeId> {
+        self.running.values()
+    }
+
+    /// Returns whether a node has begun and not ended.
+    pub fn is_running(&self, id: &NodeId) -> bool {
+        self.nodes.get(id).is_some_and(|state| self.running.contains(&state.place))
     }
 
     /// Returns the questions that wait for a person, with the nodes that ask them, sorted.
@@ -427,7 +562,7 @@ impl RunState {
 
     /// Returns how many steps have not ended.
     pub fn open_steps(&self) -> usize {
-        self.frames.get([].as_slice()).map_or(0, |frame| frame.open_steps)
+        self.frames.at(0).map_or(0, |frame| frame.open_steps)
     }
 
     /// Returns what all agents have used.
@@ -450,6 +585,11 @@ impl RunState {
         self.asking.first().is_some_and(|node| node.step.0 == ACCOUNT)
     }
 
+    /// Returns whether some node has ended with a commit.
+    pub fn has_commits(&self) -> bool {
+        self.has_commits
+    }
+
     /// Returns the limit of the run that was reached.
     pub fn limit(&self) -> Option<Limit> {
         self.limit
@@ -469,14 +609,14 @@ impl RunState {
     pub fn to_call_off(&self) -> Vec<NodeId> {
         let is_ending = |node: &NodeId| matches!(node.step.0.as_str(), ON_FAILURE | FINALLY);
         let begun: BTreeSet<&NodeId> =
-            self.running.iter().chain(&self.open).chain(self.timers.keys()).filter(|node| self.is_called_off(&node.within) && !is_ending(node)).collect();
+            self.running.values().chain(&self.open).chain(self.timers.keys()).filter(|node| self.is_called_off(&node.within) && !is_ending(node)).collect();
         begun.iter().filter(|node| !begun.iter().any(|other| node.is_inside(other))).map(|node| (*node).clone()).collect()
     }
 
     /// Returns whether the run did less than it was asked for, since a budget that may finish was used up.
     pub fn is_partial(&self) -> bool {
         let is_left_out = |node: &NodeState| matches!(node.outcome, Some(Outcome::Skipped(SkipCause::Budget(_))));
-        self.limit.is_some() || self.nodes.values().any(is_left_out)
+        self.limit.is_some() || self.nodes.iter().any(|(_, node)| is_left_out(node))
     }
 
     /// Returns the branch the run leaves.
@@ -491,7 +631,7 @@ impl RunState {
 
     /// Returns whether a step's items may be joined: nothing can be added to them any more.
     pub fn may_join(&self, step: &NodeId) -> bool {
-        let Some(frame) = self.frames.get(step.within.as_slice()) else { return true };
+        let Some(frame) = self.frames.get(&step.within) else { return true };
         let Some(spec) = frame.plan.orchestrator.as_ref().filter(|spec| spec.supervises.contains(&step.step)) else { return true };
         let may_change = |power: &Power| match power {
             Power::AddItems => self.step(step).is_some_and(|step| step.for_each.is_some()) && frame.watch.added() < spec.max_added,
@@ -503,35 +643,42 @@ impl RunState {
 
     /// Returns whether a node is the orchestrator of its frame.
     pub fn is_orchestrator(&self, id: &NodeId) -> bool {
-        let frame = self.frames.get(id.within.as_slice());
+        let frame = self.frames.get(&id.within);
         id.item.is_none() && id.helper.is_none() && frame.and_then(|frame| frame.plan.orchestrator.as_ref()).is_some_and(|spec| spec.node.step == id.step)
     }
 
     pub(super) fn watch_of(&self, id: &NodeId) -> Option<&Watch> {
-        self.is_orchestrator(id).then(|| self.frames.get(id.within.as_slice()).map(|frame| &frame.watch)).flatten()
+        self.is_orchestrator(id).then(|| self.frames.get(&id.within).map(|frame| &frame.watch)).flatten()
     }
 
     /// A helper session lives while its owner runs; the orchestrator while it is awake.
     pub(super) fn is_active(&self, id: &NodeId) -> bool {
-        if self.is_orchestrator(&id.owner()) { self.watch_of(&id.owner()).is_some_and(Watch::is_awake) } else { self.running.contains(&id.owner()) }
+        if self.is_orchestrator(&id.owner()) { self.watch_of(&id.owner()).is_some_and(Watch::is_awake) } else { self.is_running(&id.owner()) }
     }
 
     /// Adds a frame with a node for each of its steps.
     pub(super) fn add_frame(&mut self, within: Vec<Frame>, plan: Arc<Plan>, base: Option<CommitId>, inputs: Option<Map<String, Value>>) {
         let order = self.frames.len();
-        for (at, id) in plan.order().iter().enumerate() {
-            let state = NodeState { place: (order, at, 0), unmet: plan.needs(id).count(), ..NodeState::default() };
-            self.nodes.insert(NodeId::inside(&within, id), state);
+        let first = if order == 0 { 0 } else { self.nodes.len() };
+        // The run's own are there from the beginning.
+        for (at, id) in plan.order().iter().enumerate().filter(|_| order > 0) {
+            self.nodes.add_last(NodeName { within: within.clone(), step: id.clone(), item: None, helper: None }, planned_state(&plan, order, at));
         }
         if plan.orchestrator.is_some() {
             self.watched.insert(within.clone());
         }
-        let frame = FrameState { open_steps: plan.order().len(), plan, failed: None, watch: Watch::default(), base, inputs };
-        self.frames.insert(within, frame);
+        let frame = FrameState { open_steps: plan.order().len(), plan, failed: None, watch: Watch::default(), base, inputs, first };
+        self.frames.add(within, frame);
     }
 
     /// Returns the plan of the steps inside a node.
     pub(super) fn inner_plan(&self, node: &NodeId) -> Option<Arc<Plan>> {
-        super::ahead::inside(&self.frames.get(node.within.as_slice())?.plan, &node.step).cloned()
+        super::ahead::inside(&self.frames.get(&node.within)?.plan, &node.step).cloned()
     }
+}
+
+/// Makes the state of a step that nothing has happened to.
+fn planned_state(plan: &Plan, frame: usize, at: usize) -> NodeState {
+    let unmet = u32::try_from(plan.needs_at(at).count()).expect("a plan has fewer steps than that");
+    NodeState { place: Place::new(frame, at, 0), unmet, ..NodeState::default() }
 }

@@ -45,16 +45,28 @@ impl<S: Store> Journal<S> {
     /// # Errors
     /// On the first illegal event nothing is stored; the state must then be thrown away.
     pub fn append(&mut self, events: Vec<Event>) -> Result<Vec<Record>, JournalError> {
-        let at = self.clock.now();
-        let synced = events.iter().any(Event::needs_sync);
         let mut records = Vec::with_capacity(events.len());
-        for event in events {
-            let record = Record { seq: self.state.next_seq(), at, event: self.secrets.clean(event) };
-            self.state.apply(&record)?;
-            records.push(record);
-        }
-        self.store.append(&records, synced)?;
+        self.append_to(&mut records, events)?;
         Ok(records)
+    }
+
+    /// Appends events likewise, and adds the records to `records`, which is empty.
+    ///
+    /// # Errors
+    /// As `append`.
+    pub fn append_to(&mut self, records: &mut Vec<Record>, events: impl IntoIterator<Item = Event>) -> Result<(), JournalError> {
+        let at = self.clock.now();
+        let mut synced = false;
+        for event in events {
+            synced |= event.needs_sync();
+            let event = if self.secrets.is_empty() { event } else { self.secrets.clean(event) };
+            records.push(Record { seq: self.state.next_seq(), at, event });
+            records.last().map_or(Ok(()), |record| self.state.apply(record))?;
+        }
+        if !records.is_empty() {
+            self.store.append(records, synced)?;
+        }
+        Ok(())
     }
 
     /// Begins the log of a run that follows from another one: its first event, then what holds of the other, with the times

@@ -1,7 +1,7 @@
 //! The graph: steps as nodes, needs as edges, found by id in constant time.
 use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep, Reads};
 use crate::{
-    event::StepId,
+    event::{NodeId, NodeName, StepId},
     source::{Source, Spanned},
     workflow::{Budget, Input, On, OnExceed},
 };
@@ -13,7 +13,7 @@ use petgraph::{
 };
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 /// What an edge asks of the step it comes from.
@@ -65,23 +65,44 @@ pub struct Plan {
     pub(super) graph: Graph,
 }
 
-/// The steps with what they wait for; nothing outside `plan` changes it.
+/// The steps with what they wait for; nothing outside `plan` changes it. Invariant: each stands at its place in the order.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     steps: DiGraph<PlannedStep, Edge>,
-    index: HashMap<StepId, NodeIndex>,
+    index: HashMap<StepId, usize>,
     order: Vec<StepId>,
+    nodes: OnceLock<Vec<NodeId>>,
     size: usize,
 }
 
 impl Graph {
     /// Freezes a graph that was checked to be acyclic; `order` is a topological order of it.
     pub(super) fn new(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Graph {
-        let index = steps.node_indices().map(|node| (steps[node].id.clone(), node)).collect();
-        let order = order.iter().map(|&node| steps[node].id.clone()).collect();
         let size = steps.node_weights().filter_map(PlannedStep::inner).fold(steps.node_count(), |sum, plan| sum.saturating_add(plan.size()));
-        Graph { steps, index, order, size }
+        let steps = in_order(steps, order);
+        let order: Vec<StepId> = steps.node_weights().map(|step| step.id.clone()).collect();
+        let index = order.iter().cloned().zip(0..).collect();
+        Graph { steps, index, order, nodes: OnceLock::new(), size }
     }
+}
+
+/// Puts the nodes of a graph in this order; the edges keep theirs.
+fn in_order(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> DiGraph<PlannedStep, Edge> {
+    let (nodes, edges) = steps.into_nodes_edges();
+    let mut places = vec![NodeIndex::end(); nodes.len()];
+    for (place, node) in order.iter().enumerate() {
+        places[node.index()] = NodeIndex::new(place);
+    }
+    let mut placed: Vec<(NodeIndex, PlannedStep)> = places.iter().copied().zip(nodes.into_iter().map(|node| node.weight)).collect();
+    placed.sort_unstable_by_key(|(place, _)| *place);
+    let mut graph = DiGraph::with_capacity(placed.len(), edges.len());
+    for (_, step) in placed {
+        graph.add_node(step);
+    }
+    for edge in edges {
+        graph.add_edge(places[edge.source().index()], places[edge.target().index()], edge.weight);
+    }
+    graph
 }
 
 impl Plan {
@@ -97,27 +118,53 @@ impl Plan {
 
     /// Returns all steps, needs before what needs them.
     pub fn steps(&self) -> impl Iterator<Item = &PlannedStep> {
-        self.graph.order.iter().filter_map(|id| self.step(id))
+        self.graph.steps.node_weights()
     }
 
     /// Returns a step by id.
     pub fn step(&self, id: &StepId) -> Option<&PlannedStep> {
-        self.graph.index.get(id).map(|&node| &self.graph.steps[node])
+        self.at(self.place(id)?)
+    }
+
+    /// Returns the place of a step in the order.
+    pub(crate) fn place(&self, id: &StepId) -> Option<usize> {
+        self.graph.index.get(id).copied()
+    }
+
+    /// Returns the step at a place in the order.
+    pub(crate) fn at(&self, place: usize) -> Option<&PlannedStep> {
+        self.graph.steps.node_weight(NodeIndex::new(place))
+    }
+
+    /// Returns the names of its steps' nodes where it is the plan of the run itself, each with its place as its seat.
+    pub(crate) fn nodes(&self) -> &[NodeId] {
+        let seated = |(seat, id): (usize, &StepId)| NodeId::seated(NodeName { within: Vec::new(), step: id.clone(), item: None, helper: None }, seat);
+        self.graph.nodes.get_or_init(|| self.graph.order.iter().enumerate().map(seated).collect())
     }
 
     /// Returns what a step waits for, and how each must have ended.
     pub fn needs(&self, id: &StepId) -> impl Iterator<Item = (&PlannedStep, On)> {
-        self.edges(id, Direction::Incoming)
+        self.place(id).into_iter().flat_map(|place| self.edges(place, Direction::Incoming)).map(|(_, step, on)| (step, on))
     }
 
     /// Returns what waits for a step, and how it must have ended for each.
     pub fn dependents(&self, id: &StepId) -> impl Iterator<Item = (&PlannedStep, On)> {
-        self.edges(id, Direction::Outgoing)
+        self.place(id).into_iter().flat_map(|place| self.dependents_at(place)).map(|(_, step, on)| (step, on))
+    }
+
+    /// Returns the places of the steps that the one at a place waits for.
+    pub(crate) fn needs_at(&self, place: usize) -> impl Iterator<Item = usize> {
+        self.edges(place, Direction::Incoming).map(|(need, ..)| need)
+    }
+
+    /// Returns what waits for the step at a place, with its place, and how it must have ended for each.
+    pub(crate) fn dependents_at(&self, place: usize) -> impl Iterator<Item = (usize, &PlannedStep, On)> {
+        self.edges(place, Direction::Outgoing)
     }
 
     /// Returns the steps that nothing waits for.
     pub fn sinks(&self) -> impl Iterator<Item = &PlannedStep> {
-        self.graph.order.iter().filter(|id| self.dependents(id).next().is_none()).filter_map(|id| self.step(id))
+        self.steps().enumerate().filter(|(place, _)| self.dependents_at(*place).next().is_none()).map(|(_, step)| step)
     }
 
     /// Returns this plan and every plan inside it once: the bodies of loops, called workflows, what runs at the end.
@@ -136,18 +183,10 @@ impl Plan {
         all
     }
 
-    /// Returns whether an edge was satisfied by how `from` ended.
-    pub fn satisfied(&self, from: &StepId, on: On, outcome: &crate::event::Outcome) -> bool {
-        super::node::satisfied(on, outcome, self.step(from).is_some_and(|step| step.allow_failure))
-    }
-
-    fn edges(&self, id: &StepId, direction: Direction) -> impl Iterator<Item = (&PlannedStep, On)> {
-        let node = self.graph.index.get(id).copied();
-        node.into_iter().flat_map(move |node| {
-            self.graph.steps.edges_directed(node, direction).map(move |edge| {
-                let other = if direction == Direction::Incoming { edge.source() } else { edge.target() };
-                (&self.graph.steps[other], edge.weight().on)
-            })
+    fn edges(&self, place: usize, direction: Direction) -> impl Iterator<Item = (usize, &PlannedStep, On)> {
+        self.graph.steps.edges_directed(NodeIndex::new(place), direction).map(move |edge| {
+            let other = if direction == Direction::Incoming { edge.source() } else { edge.target() };
+            (other.index(), &self.graph.steps[other], edge.weight().on)
         })
     }
 }

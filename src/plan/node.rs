@@ -1,7 +1,7 @@
 //! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
 use super::{Plan, Reads};
 use crate::{
-    event::{NodeId, StepId, Wake},
+    event::{NodeId, Outcome, StepId, Wake},
     message::ProviderTool,
     source::{Span, Spanned},
     workflow::{
@@ -325,6 +325,15 @@ impl PlannedStep {
         }
     }
 
+    /// Returns whether an edge from it is satisfied by how it ended.
+    pub(crate) fn satisfies(&self, on: On, outcome: &Outcome) -> bool {
+        match (on, outcome) {
+            (On::Success, Outcome::Succeeded(_)) | (On::Failure, Outcome::Failed(_)) | (On::Done, Outcome::Succeeded(_) | Outcome::Failed(_)) => true,
+            (On::Success, Outcome::Failed(_)) => self.allow_failure,
+            (_, Outcome::Skipped(_)) | (On::Failure, Outcome::Succeeded(_)) => false,
+        }
+    }
+
     /// Returns whether its nodes take one of the run's places while they run.
     pub fn takes_a_place(&self) -> bool {
         !matches!(self.work, Work::Workflow(_) | Work::Loop(_) | Work::Approve(_))
@@ -352,14 +361,4 @@ pub struct MergeSpec {
     pub then: ConflictThen,
     /// What happens to a source that turns the checks red.
     pub on_red: RedThen,
-}
-
-/// How a step must have ended, as an edge of the graph.
-pub(crate) fn satisfied(on: On, outcome: &crate::event::Outcome, allow_failure: bool) -> bool {
-    use crate::event::Outcome;
-    match (on, outcome) {
-        (On::Success, Outcome::Succeeded(_)) | (On::Failure, Outcome::Failed(_)) | (On::Done, Outcome::Succeeded(_) | Outcome::Failed(_)) => true,
-        (On::Success, Outcome::Failed(_)) => allow_failure,
-        (_, Outcome::Skipped(_)) | (On::Failure, Outcome::Succeeded(_)) => false,
-    }
 }

@@ -171,7 +171,8 @@ impl Condition {
     }
 }
 
-fn is_plain(text: &str) -> bool {
+/// Returns whether a text is no template: rendered, it is what it is.
+pub fn is_plain(text: &str) -> bool {
     !text.bytes().zip(text.bytes().skip(1)).any(|(a, b)| a == b'{' && matches!(b, b'{' | b'%' | b'#'))
 }
 

@@ -17,7 +17,7 @@ mod rewrite;
 mod scope;
 mod shell;
 
-pub use engine::{condition, evaluate, evaluate_all, render};
+pub use engine::{condition, evaluate, evaluate_all, is_plain, render};
 pub use fit::{Fitted, Whole, fit};
 pub use scope::Scope;
 

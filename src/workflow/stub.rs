@@ -106,6 +106,11 @@ impl StubbedTime {
         }
     }
 
+    /// Returns whether nothing is said of how it ends and what it gives.
+    pub fn is_silent(&self) -> bool {
+        self.status.is_none() && self.output.is_none() && self.error.is_none() && self.stdout.is_none() && self.exit_code.is_none()
+    }
+
     /// Returns whether it ends well, where that is said.
     pub fn ends_well(&self) -> Option<bool> {
         let of_status = self.status.map(|status| status == StubbedStatus::Succeeded);

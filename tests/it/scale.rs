@@ -88,7 +88,7 @@ fn one_end_is_answered_by_what_it_touches() {
         steps: BTreeMap::new(),
         origin: None,
     };
-    tell(&mut state, Event::RunStarted(started));
+    tell(&mut state, Event::RunStarted(Box::new(started)));
     let mut live = Live::default();
     let mut under_way = std::collections::VecDeque::new();
     let mut ended = 0;

@@ -5,6 +5,7 @@ use crate::{
     message::{Block, Message, Reply, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Numbers events, one a second.
 pub(in crate::cli) fn records(events: Vec<Event>) -> Vec<Record> {
@@ -16,7 +17,7 @@ pub(in crate::cli) fn node(step: &str) -> NodeId {
 }
 
 pub(in crate::cli) fn started() -> Event {
-    Event::RunStarted(RunStarted {
+    Event::RunStarted(Box::new(RunStarted {
         run: RunId::from("fix-abc234"),
         workflow: "fix".to_owned(),
         file: ".spinney/workflows/fix.yaml".to_owned(),
@@ -27,7 +28,7 @@ pub(in crate::cli) fn started() -> Event {
         script: None,
         steps: BTreeMap::new(),
         origin: None,
-    })
+    }))
 }
 
 pub(in crate::cli) fn begins(node: &NodeId, attempt: u32) -> Event {
@@ -38,7 +39,7 @@ pub(in crate::cli) fn briefed(node: &NodeId) -> Event {
     let message = Message::user("<workspace>\nYou stand in /w\n</workspace>\n\nMend the parser.");
     Event::AgentBriefed {
         node: node.clone(),
-        brief: Brief {
+        brief: Arc::new(Brief {
             agent: "coder".to_owned(),
             models: vec!["a/b".to_owned()],
             system: String::new(),
@@ -46,7 +47,7 @@ pub(in crate::cli) fn briefed(node: &NodeId) -> Event {
             provider_tools: Vec::new(),
             output_schema: None,
             message,
-        },
+        }),
     }
 }
 
@@ -57,7 +58,7 @@ pub(in crate::cli) fn replied(node: &NodeId, text: &str, calls: &[(&str, &str, V
     let usage = Usage { input: 100, output: 20, cache_read: 900, ..Usage::default() };
     Event::ModelReplied {
         node: node.clone(),
-        reply: Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5), usd_is_part: false, container: None },
+        reply: Box::new(Reply { model: "a/b".to_owned(), blocks, stop, usage, usd: Some(0.5), usd_is_part: false, container: None }),
         prefix: Vec::new(),
     }
 }
@@ -88,7 +89,7 @@ pub(in crate::cli) fn succeeded(output: Value, commit: Option<&str>) -> Outcome 
 }
 
 pub(in crate::cli) fn failed(message: &str) -> Outcome {
-    Outcome::Failed(Failure::new(FailureKind::Verify, message))
+    Failure::new(FailureKind::Verify, message).into()
 }
 
 fn item(key: &str) -> Item {

@@ -159,7 +159,7 @@ fn long_things_are_cut_and_say_so() {
 
 fn with_usage(node: &NodeId, model: &str, input: u64, read: u64, written: u64) -> Event {
     let usage = Usage { input, output: 9, cache_read: read, cache_write: written, ..Usage::default() };
-    Event::ModelReplied { node: node.clone(), reply: Reply { usage, model: model.to_owned(), ..script::reply("so", &[]) }, prefix: Vec::new() }
+    Event::ModelReplied { node: node.clone(), reply: Box::new(Reply { usage, model: model.to_owned(), ..script::reply("so", &[]) }), prefix: Vec::new() }
 }
 
 #[test]

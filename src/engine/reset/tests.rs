@@ -39,7 +39,7 @@ fn definitions(plan: &Plan) -> Definitions {
 }
 
 fn first(plan: &Plan, inputs: &Value) -> Event {
-    Event::RunStarted(RunStarted {
+    Event::RunStarted(Box::new(RunStarted {
         run: RunId::from("flow-1"),
         workflow: "flow".to_owned(),
         file: "flow.yaml".to_owned(),
@@ -50,7 +50,7 @@ fn first(plan: &Plan, inputs: &Value) -> Event {
         script: None,
         steps: definitions(plan),
         origin: None,
-    })
+    }))
 }
 
 /// Plays a run from wherever its records end, for so many records at most: every node ends as it is said.

@@ -8,7 +8,6 @@ use crate::{
     journal::Store,
 };
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 /// The end of a node before its work is done.
 pub(super) struct Halt {
@@ -25,9 +24,7 @@ impl<S: Store> Engine<'_, S> {
         if self.journal.state().node(node).is_none_or(|state| state.outcome.is_some()) {
             return Ok(false);
         }
-        for (_, token) in self.tokens.iter().filter(|(at, _)| *at == node || at.is_inside(node)) {
-            token.cancel();
-        }
+        self.cancel_work(|_, at| at == node || at.is_inside(node));
         self.live.halted.insert(node.clone());
         self.stopped.entry(node.clone()).or_insert_with(|| Halt { outcome, waiting: Vec::new(), is_kept: false });
         self.end_halted()?;
@@ -40,7 +37,7 @@ impl<S: Store> Engine<'_, S> {
 
     /// Records the end of what is being stopped and of which nothing is under way any more.
     pub(super) fn end_halted(&mut self) -> Result<(), EngineError> {
-        if self.live.stopping {
+        if self.live.stopping || self.stopped.is_empty() {
             return Ok(());
         }
         let at_work = |owner: &NodeId| self.live.nodes().any(|node| node == owner || node.is_inside(owner));
@@ -58,8 +55,8 @@ impl<S: Store> Engine<'_, S> {
         let unkept = steps::unkept(self.journal.state(), owner);
         let Some(halt) = self.stopped.get_mut(owner).filter(|halt| !halt.is_kept && !unkept.is_empty()) else { return false };
         halt.is_kept = true;
-        let work = self.crew.keep(unkept, &self.recorder);
-        self.employ(owner.clone(), CancellationToken::new(), work);
+        let work = self.crew.keep(owner.clone(), unkept, &self.recorder);
+        self.employ(owner.clone(), work);
         true
     }
 

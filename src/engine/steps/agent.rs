@@ -39,7 +39,7 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
             place::drop_scratch(task, step, place).await;
             return Ok(Success { output: output.into(), commit: None });
         };
-        if let Some((commit, _)) = &task.state.captured {
+        if let Some((commit, _)) = &task.state.deeds.captured {
             place::keep_result(task, commit).await?;
             return Ok(Success { output: output.into(), commit: Some(commit.clone()) });
         }

@@ -152,7 +152,7 @@ fn now() -> SystemTime {
 
 /// Looks for a result that stands for a node's work.
 pub(super) async fn look_up(task: &Task, step: &PlannedStep) -> Result<LookedUp, Trouble> {
-    let begun = task.state.conversation.brief().is_some() || task.state.captured.is_some();
+    let begun = task.state.conversation.brief().is_some() || task.state.deeds.captured.is_some();
     let Some(key) = key(task, step).await? else { return Ok(LookedUp::Miss(None)) };
     if begun || !task.services.cache.reads {
         return Ok(LookedUp::Miss(Some(key)));

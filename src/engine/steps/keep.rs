@@ -51,7 +51,7 @@ impl Unkept {
 /// Returns the attempts at a node and inside of it that have begun, with those of their sub-agents.
 pub(in crate::engine) fn unkept(state: &RunState, owner: &NodeId) -> Vec<Unkept> {
     let writes = |node: &NodeId| state.step(node).is_some_and(works_in_files);
-    let begun = state.running().iter().filter(|node| (*node == owner || node.is_inside(owner)) && writes(node));
+    let begun = state.running().filter(|node| (*node == owner || node.is_inside(owner)) && writes(node));
     let with_helpers = begun.filter_map(|node| {
         let of = state.node(node)?;
         let helpers = state.helpers(node).filter_map(|(name, helper)| one(node.helper(name), of.attempts, helper));
@@ -66,15 +66,15 @@ fn works_in_files(step: &PlannedStep) -> bool {
 }
 
 fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
-    let workspace = state.workspace.as_ref().filter(|workspace| state.captured.is_none() && !workspace.path.is_empty())?;
-    Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.checkpoint.clone() })
+    let workspace = state.deeds.workspace.as_ref().filter(|workspace| state.deeds.captured.is_none() && !workspace.path.is_empty())?;
+    Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.deeds.checkpoint.clone() })
 }
 
 /// Keeps what a failed attempt has in its worktree.
 pub(super) async fn keep_what_there_is(task: &Task) {
     let is_writer = task.plan.step(&task.node.step).is_some_and(works_in_files);
     let Some(base) = task.own.get().filter(|_| is_writer) else { return };
-    let unkept = Unkept { node: task.node.clone(), attempt: task.state.attempts, base: base.clone(), known: task.state.checkpoint.clone() };
+    let unkept = Unkept { node: task.node.clone(), attempt: task.state.attempts, base: base.clone(), known: task.state.deeds.checkpoint.clone() };
     if let Err(Trouble::Failed(failure)) = unkept.keep(&task.services, &task.recorder).await {
         tracing::warn!(target: trace::TARGET, "the files of {} could not be kept as a checkpoint: {}", task.node, failure.message);
     }

@@ -51,7 +51,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
         resolver: resolver.as_ref().map(|resolver| resolver as &dyn Resolver),
         verifier: verifier.as_ref().map(|verifier| verifier as &dyn Verifier),
         progress: &told,
-        done: &task.state.merged,
+        done: &task.state.deeds.merged,
     };
     let joined = merge::integrate(&job).await;
     if task.cancel.is_cancelled() {

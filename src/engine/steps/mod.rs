@@ -15,6 +15,7 @@ mod services;
 mod session;
 mod shelf;
 
+use super::{accounts::Accounts, scope, tips::Tips};
 use crate::{
     agent::{Account, Trouble, note},
     clock::{Pulse, seconds},
@@ -39,7 +40,7 @@ pub(super) use session::{Opening, Sessions, brief, may_delegate};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Deref,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -67,13 +68,55 @@ pub(super) enum End {
     Closed(Result<Outcome, Failure>),
 }
 
+/// A node that begins, and where its work finds all that it may know: whoever does it takes what it needs.
+pub(super) struct Order<'a> {
+    pub(super) state: &'a RunState,
+    pub(super) node: &'a NodeId,
+    /// Its state.
+    pub(super) own: &'a NodeState,
+    pub(super) step: &'a PlannedStep,
+    pub(super) accounts: &'a mut Accounts,
+    pub(super) tips: &'a mut Tips,
+    pub(super) recorder: &'a Recorder,
+}
+
+impl Order<'_> {
+    /// Returns the account that its requests are charged to.
+    pub(super) fn account(&mut self) -> Arc<Account> {
+        self.accounts.of(self.state, self.node)
+    }
+
+    /// Returns what its templates see.
+    pub(super) fn scope(&self) -> Scope {
+        scope::scope(self.state, self.node, &self.step.reads)
+    }
+
+    /// Takes everything up, for a worker that never sees the state.
+    pub(super) fn job(mut self) -> Job {
+        let (state, node) = (self.state, self.node);
+        let frame = state.frame(&node.within).expect("a step stands in a frame");
+        Job {
+            scope: self.scope(),
+            sources: sources(state, node, self.step),
+            candidates: candidates(state, node, self.step),
+            run: state.started().expect("nothing begins before the run has started").clone(),
+            plan: frame.plan.clone(),
+            account: self.account(),
+            node: node.clone(),
+            state: self.own.clone(),
+            helpers: helpers(state, node),
+            tips: self.tips.for_node(state, node),
+            framed: frame.base.clone(),
+            loops: loops(state, node),
+        }
+    }
+}
+
 /// Everything a worker may know of the run.
 pub(super) struct Job {
     /// The plan of the node's frame.
     pub(super) plan: Arc<Plan>,
     pub(super) account: Arc<Account>,
-    pub(super) recorder: Recorder,
-    pub(super) cancel: CancellationToken,
     pub(super) run: Arc<RunStarted>,
     pub(super) node: NodeId,
     pub(super) state: NodeState,
@@ -83,8 +126,8 @@ pub(super) struct Job {
     pub(super) candidates: Vec<Candidate>,
     /// What it starts from, to be joined; its frame's base where there is nothing.
     pub(super) tips: Vec<CommitId>,
-    /// The commit that its frame starts from.
-    pub(super) base: CommitId,
+    /// The commit that its frame starts from; none where that is the run's.
+    pub(super) framed: Option<CommitId>,
     /// The loops that it stands inside of.
     pub(super) loops: BTreeSet<NodeId>,
 }
@@ -93,6 +136,8 @@ pub(super) struct Job {
 pub(super) struct Task {
     job: Job,
     pub(super) services: Arc<Services>,
+    pub(super) recorder: Recorder,
+    pub(super) cancel: CancellationToken,
     /// Where signs of life are noted.
     pub(super) pulse: Pulse,
     /// What a command had said when it was ended.
@@ -102,8 +147,14 @@ pub(super) struct Task {
 }
 
 impl Job {
-    pub(super) fn with(self, services: &Arc<Services>) -> Task {
-        Task { job: self, services: services.clone(), pulse: Pulse::new(&services.clock), remains: OnceLock::new(), own: OnceLock::new() }
+    /// Returns the commit that its frame starts from.
+    pub(super) fn base(&self) -> &CommitId {
+        self.framed.as_ref().unwrap_or(&self.run.base)
+    }
+
+    pub(super) fn with(self, services: &Arc<Services>, recorder: Recorder, cancel: CancellationToken) -> Task {
+        let pulse = Pulse::new(&services.clock);
+        Task { job: self, services: services.clone(), recorder, cancel, pulse, remains: OnceLock::new(), own: OnceLock::new() }
     }
 }
 
@@ -248,7 +299,7 @@ pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<
         for (node, of) in state.node(&own).map(|node| (own, node)).into_iter().chain(items) {
             let commit = of.outcome.as_ref().and_then(Outcome::success).and_then(|success| success.commit.clone());
             let first = || state.frame(&node.frame(of.attempts, 1)).and_then(|frame| frame.base.clone());
-            let (Some(commit), Some(base)) = (commit, of.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
+            let (Some(commit), Some(base)) = (commit, of.deeds.workspace.as_ref().map(|workspace| workspace.base.clone()).or_else(first)) else { continue };
             let title = of.item.as_ref().and_then(|item| item.title()).map_or_else(|| node.to_string(), |title| format!("{node}: {title}"));
             sources.push(Source { node, title, commit, base });
         }
@@ -264,7 +315,9 @@ pub(super) fn loops(state: &RunState, node: &NodeId) -> BTreeSet<NodeId> {
 
 /// Returns the helper sessions that a node has begun.
 pub(super) fn helpers(state: &RunState, node: &NodeId) -> Arc<BTreeMap<String, NodeState>> {
-    Arc::new(state.helpers(node).map(|(name, helper)| (name.to_owned(), helper.clone())).collect())
+    static NONE: LazyLock<Arc<BTreeMap<String, NodeState>>> = LazyLock::new(Arc::default);
+    let helpers: BTreeMap<String, NodeState> = state.helpers(node).map(|(name, helper)| (name.to_owned(), helper.clone())).collect();
+    if helpers.is_empty() { NONE.clone() } else { Arc::new(helpers) }
 }
 
 impl Task {

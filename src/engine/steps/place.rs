@@ -72,7 +72,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
     if step.workspace.kind == WorkspaceKind::None {
         return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None, links: Vec::new() });
     }
-    let base = match &task.state.workspace {
+    let base = match &task.state.deeds.workspace {
         Some(workspace) => workspace.base.clone(),
         None => base(task).await?,
     };
@@ -86,7 +86,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
     let (worktree, root) = if own {
         let workspaces = only.map_or_else(|| task.services.workspaces.clone(), |only| task.services.workspaces.clone().only(only));
         let mut worktree = open_in(workspaces.clone(), &slug(&task.node, task.state.attempts), &base).await?;
-        if task.state.workspace.is_some() && task.state.conversation.brief().is_none() {
+        if task.state.deeds.workspace.is_some() && task.state.conversation.brief().is_none() {
             worktree = anew(workspaces, worktree).await?;
         }
         let _ = task.own.set(base.clone());
@@ -107,7 +107,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
         );
         (None, task.services.workspaces.path(&view_slug(&base)))
     };
-    if task.state.workspace.is_none() {
+    if task.state.deeds.workspace.is_none() {
         let event = Event::WorkspaceMade {
             node: task.node.clone(),
             base: base.clone(),
@@ -205,7 +205,7 @@ pub(super) async fn check_apart(
 
 /// Works out the commit that a step without files of its own starts from, and records it.
 pub(super) async fn start(task: &Task, isolation: Isolation) -> Result<CommitId, Trouble> {
-    if let Some(workspace) = &task.state.workspace {
+    if let Some(workspace) = &task.state.deeds.workspace {
         return Ok(workspace.base.clone());
     }
     let base = base(task).await?;
@@ -217,10 +217,10 @@ pub(super) async fn start(task: &Task, isolation: Isolation) -> Result<CommitId,
 pub(super) async fn base(task: &Task) -> Result<CommitId, Trouble> {
     let (repo, tips) = (task.services.repo.clone(), task.tips.clone());
     let asked = task.plan.step(&task.node.step).map(|step| &step.workspace.base);
-    let base = match asked.filter(|_| tips.is_empty() && task.base == task.run.base) {
-        None | Some(Base::Head) => task.base.clone(),
+    let base = match asked.filter(|_| tips.is_empty() && *task.base() == task.run.base) {
+        None | Some(Base::Head) => task.base().clone(),
         Some(Base::Dirty) => {
-            let (repo, base, run, secrets) = (repo.clone(), task.base.clone(), task.run.run.clone(), task.services.secrets.clone());
+            let (repo, base, run, secrets) = (repo.clone(), task.base().clone(), task.run.run.clone(), task.services.secrets.clone());
             blocking(FailureKind::Isolation, move || repo.dirty(&base, &run, &secrets).map_err(|error| format!("take what the checkout has: {error}"))).await?
         }
         Some(Base::Ref(name)) => {

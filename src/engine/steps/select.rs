@@ -49,7 +49,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> R
         }
     };
     let source = &choice.winner.source;
-    if !task.state.selected.iter().any(|done| matches!(done, SelectProgress::Chosen { .. })) {
+    if !task.state.deeds.selected.iter().any(|done| matches!(done, SelectProgress::Chosen { .. })) {
         let losers = task.candidates.iter().filter(|other| other.source.node != source.node);
         let progress = SelectProgress::Chosen {
             winner: source.node.clone(),
@@ -81,7 +81,7 @@ fn alone(candidates: usize) -> String {
 /// Takes every candidate through the gates that was not before; returns what the red ones said.
 async fn gates(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> Result<BTreeMap<NodeId, String>, Trouble> {
     let commands = spec.gates.iter().map(|text| task.render("gates", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let mut gated: BTreeMap<NodeId, Option<String>> = task.state.selected.iter().filter_map(gate_of).collect();
+    let mut gated: BTreeMap<NodeId, Option<String>> = task.state.deeds.selected.iter().filter_map(gate_of).collect();
     if commands.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -203,8 +203,9 @@ impl<'a> Election<'a> {
 
     /// Returns all votes in order, and why one was not given, where that is so.
     async fn votes(&self) -> Result<(Vec<Vote>, Option<Failure>), Trouble> {
-        let mut votes: Vec<Vote> = self.task.state.selected.iter().filter_map(given).collect();
-        let abstained = |number: u32| self.task.state.selected.iter().any(|done| matches!(done, SelectProgress::Abstained { vote, .. } if *vote == number));
+        let mut votes: Vec<Vote> = self.task.state.deeds.selected.iter().filter_map(given).collect();
+        let abstained =
+            |number: u32| self.task.state.deeds.selected.iter().any(|done| matches!(done, SelectProgress::Abstained { vote, .. } if *vote == number));
         let open = (1..=self.judge.votes.max(1)).filter(|number| !abstained(*number) && votes.iter().all(|vote| vote.number != *number));
         let slots = Semaphore::new(AT_ONCE);
         let slots = &slots;
@@ -227,8 +228,9 @@ impl<'a> Election<'a> {
             }
         }
         votes.sort_by_key(|vote| vote.number);
-        let earlier =
-            || self.task.state.selected.iter().find_map(|done| if let SelectProgress::Abstained { reason, .. } = done { Some(reason.clone()) } else { None });
+        let earlier = || {
+            self.task.state.deeds.selected.iter().find_map(|done| if let SelectProgress::Abstained { reason, .. } = done { Some(reason.clone()) } else { None })
+        };
         let failure = failure.or_else(|| earlier().map(|reason| Failure::new(FailureKind::Model, reason)));
         trouble.map_or(Ok((votes, failure)), Err)
     }

@@ -306,7 +306,7 @@ impl SubAgents {
     /// Has the task done, and its work committed.
     async fn run(&self, node: &NodeId, agent: &Arc<AgentSpec>, order: Order<'_>) -> Result<Done, Trouble> {
         let known = self.known(node);
-        let captured = known.and_then(|known| known.captured.clone());
+        let captured = known.and_then(|known| known.deeds.captured.clone());
         if let (Some((commit, _)), Some(known)) = (&captured, known) {
             // Its conversation was over when its work was committed.
             self.keep(node, commit).await?;
@@ -322,7 +322,7 @@ impl SubAgents {
             return Err(Failure::new(FailureKind::Isolation, why).into());
         }
         let worktree = place::open(self.services(), &self.slug(node), order.base).await?;
-        if known.is_none_or(|known| known.workspace.is_none()) {
+        if known.is_none_or(|known| known.deeds.workspace.is_none()) {
             let event = Event::WorkspaceMade {
                 node: node.clone(),
                 base: order.base.clone(),
@@ -423,7 +423,7 @@ impl SubAgents {
 
     /// Says what becomes of a sub-agent's work, recorded before any file is touched.
     async fn bring(&self, node: &NodeId, mine: &Arc<Worktree>, (base, commit): (&CommitId, &CommitId)) -> Result<Delivery, Trouble> {
-        if let Some(delivery) = self.known(node).and_then(|known| known.delivered.clone()) {
+        if let Some(delivery) = self.known(node).and_then(|known| known.deeds.delivered.clone()) {
             return Ok(delivery);
         }
         let (workspaces, mine, base, commit) = (self.services().workspaces.clone(), mine.clone(), base.clone(), commit.clone());
@@ -452,7 +452,7 @@ impl SubAgents {
     /// Says why a sub-agent gave no answer. What it has in its files is kept as a checkpoint, and its worktree stays.
     async fn failed(&self, node: &NodeId, base: &CommitId, failure: &Failure) -> ToolOutput {
         let name = self.services().workspaces.ref_name(&self.slug(node), "checkpoint");
-        let known = self.known(node).and_then(|known| known.checkpoint.clone());
+        let known = self.known(node).and_then(|known| known.deeds.checkpoint.clone());
         let unkept = Unkept { node: node.clone(), attempt: self.sessions.attempt, base: base.clone(), known };
         let kept = unkept.keep(self.services(), &self.sessions.recorder);
         let kept = match kept.await {
