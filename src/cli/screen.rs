@@ -2,7 +2,9 @@
 use super::report::{block, indent, line, plain};
 use crate::{
     engine::Models,
-    event::{Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success},
+    event::{
+        Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success, Wake,
+    },
     git::short_name,
     journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
     plan::{AgentSpec, Work},
@@ -108,9 +110,7 @@ impl Screen {
             Event::FellBack { node, to, failure, .. } => of(node, format!("asks {} instead: {}", plain(to), line(&failure.message, 110)), Tone::Warn),
             Event::Parked { node, failure } => of(node, format!("waits for its model: {}", line(&failure.message, 200)), Tone::Warn),
             Event::RetryScheduled { node, failure, .. } => of(node, format!("will be tried again: {}", line(&failure.message, 110)), Tone::Warn),
-            Event::OrchestratorWoken { node, reasons, .. } => {
-                of(node, format!("woken: {}", reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")), Tone::Dim)
-            }
+            Event::OrchestratorWoken { node, reasons, .. } => of(node, format!("woken: {}", Wake::listed(reasons)), Tone::Dim),
             Event::OrchestratorRested { node, failure: Some(failure), .. } => {
                 of(node, format!("failed, the graph alone decides: {}", failure.message), Tone::Bad)
             }

@@ -48,6 +48,11 @@ pub enum Wake {
 }
 
 impl Wake {
+    /// Returns reasons as people read them.
+    pub fn listed(reasons: &[Wake]) -> String {
+        reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns it as people read it.
     pub fn words(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use super::super::{
     screen::{Tone, answered, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{Delivery, HookVerdict, NodeId, Outcome, Record, Wake, Why},
+    event::{CommitId, Delivery, HookVerdict, Isolation, NodeId, Outcome, Record, Wake, Why},
     journal::Spent,
     message::StopReason,
 };
@@ -99,11 +99,7 @@ impl Screen {
     }
 
     fn woken(&mut self, reasons: &[Wake]) {
-        let _ = writeln!(
-            self.text,
-            "\n{}",
-            paint(self.color, Tone::Name, &line(&format!("Woken: {}", reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")), WIDTH))
-        );
+        let _ = writeln!(self.text, "\n{}", paint(self.color, Tone::Name, &line(&format!("Woken: {}", Wake::listed(reasons)), WIDTH)));
     }
 
     fn entry(&mut self, entry: &Entry<'_>) {
@@ -115,13 +111,7 @@ impl Screen {
             Entry::Round { called: true, base, .. } => self.say("called", &format!("from {}", short(&base.0)), Tone::Plain),
             Entry::Round { round, base, .. } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
             Entry::Workspace { base, path: "", .. } => self.say("base", short(&base.0), Tone::Plain),
-            Entry::Workspace { base, isolation, path, command } => {
-                self.place = format!("{path}/");
-                self.say_whole("worktree", &format!("{path} ({}), from {}", isolation.words(), short(&base.0)), Tone::Plain);
-                if let Some(command) = command {
-                    self.say("command", command, Tone::Plain);
-                }
-            }
+            Entry::Workspace { base, isolation, path, command } => self.workspace((base, *isolation, path), *command),
             Entry::Briefed { agent, models, tools, message } => {
                 self.say("agent", &format!("{agent} on {}", models.join(", else ")), Tone::Plain);
                 self.say_whole("tools", &if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }, Tone::Plain);
@@ -262,6 +252,14 @@ impl Screen {
     fn say(&mut self, name: &str, text: &str, tone: Tone) {
         let text = self.clipped(text, SHOWN);
         self.say_whole(name, &text, tone);
+    }
+
+    fn workspace(&mut self, (base, isolation, path): (&CommitId, Isolation, &str), command: Option<&str>) {
+        self.place = format!("{path}/");
+        self.say_whole("worktree", &format!("{path} ({}), from {}", isolation.words(), short(&base.0)), Tone::Plain);
+        if let Some(command) = command {
+            self.say("command", command, Tone::Plain);
+        }
     }
 
     /// Writes a text on one line, and notes where that leaves something out.
