@@ -224,3 +224,24 @@ fn results_and_hooks_are_put_to_their_calls() {
     assert_eq!(told, [("c1", true, Some("one"), 0), ("c2", true, Some("two"), 1)]);
     assert_eq!(turn.calls[1].rewritten, Some(&json!({"command": "ls -a"})));
 }
+
+/// The records that hold were made at the times of the other run.
+#[test]
+fn what_holds_of_another_run_is_told_apart_in_time_and_in_what_was_used() {
+    let build = node("build");
+    let (a, b) = (build.with_item("a"), build.with_item("b"));
+    let mut first = started();
+    if let Event::RunStarted(started) = &mut first {
+        started.origin = Some(Origin { run: "old-aaaaaa".into(), wish: Wish::Failed, held: 4 });
+    }
+    let added = Event::ItemsAdded { step: build.clone(), items: vec![item("a"), item("b")], by: build.clone(), max_parallel: None };
+    let held = [added, begins(&a, 1), replied(&a, "x", &[]), ends(&a, succeeded(Value::Null, None))];
+    let own = [begins(&b, 1), replied(&b, "y", &[]), ends(&b, succeeded(Value::Null, None)), ends(&build, succeeded(Value::Null, None))];
+    let mut log = records([vec![first], held.into(), own.into()].concat());
+    log[1..=4].iter_mut().for_each(|record| record.at = Timestamp(record.at.0 - 3_600_000));
+    let report = Report::of(&log);
+    let of = |id: &NodeId| report.named(&id.to_string()).map(|(_, node)| (node.took().map(|took| took.as_secs()), node.is_held));
+    assert_eq!((of(&a), of(&b), of(&build)), (Some((Some(2), true)), Some((Some(2), false)), Some((Some(3), false))));
+    assert_eq!((report.spent.turns, report.held.turns, report.spent.since(&report.held).turns), (2, 1, 1));
+    assert_eq!(report.origin().map(wished).as_deref(), Some("retry of old-aaaaaa"));
+}
