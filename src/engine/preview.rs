@@ -238,7 +238,7 @@ impl Project {
         let head = self.repo.head().ok();
         let mut scope = Scope::new();
         if let Some(head) = &head {
-            scope = scope.with("run", json!({"base": head.commit.0, "head": head.branch.clone().unwrap_or_else(|| head.commit.0.clone())}));
+            scope = scope.with("run", json!({"base": head.commit.0, "head": head.commit.0}));
         }
         let mut known = Known::new(self, plan, endpoints, default_from, head.as_ref().map(|head| head.commit.clone()));
         let at = Surroundings {

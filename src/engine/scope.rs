@@ -88,7 +88,7 @@ fn run(state: &RunState, within: &[Frame]) -> Value {
     json!({
         "id": started.run.0,
         "branch": git::short_name(&state.branch().map_or_else(|| git::branch_of(&started.run), |branch| branch.name.clone())),
-        "head": started.head.clone().unwrap_or_else(|| started.base.0.clone()),
+        "head": started.base.0,
         "base": started.base.0,
         "failure": failure(state, within),
     })

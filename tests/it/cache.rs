@@ -88,6 +88,21 @@ fn the_same_work_is_not_done_twice_and_other_work_is() {
 }
 
 #[test]
+fn a_result_that_is_keyed_by_what_is_checked_out_is_of_one_commit() {
+    let diff = "version: 1\nname: diff\nsteps: { a: { run: 'git log --format=%s', cache: { key: ['{{ run.head }}'] } } }\n";
+    let bench = Bench::new().workflow("diff", diff);
+    let run = || {
+        let (said, records) = bench.run("diff", "conversations: []", &[]);
+        said.code(0);
+        (hits(&records).len(), outcome(&records, "a")["succeeded"]["output"]["stdout"].as_str().unwrap().lines().next().unwrap().to_owned())
+    };
+    let first = run();
+    assert_eq!((first.0, run()), (0, (1, first.1)));
+    bench.git(&["commit", "-q", "--allow-empty", "-m", "on the same branch"]);
+    assert_eq!(run(), (0, "on the same branch".to_owned()));
+}
+
+#[test]
 fn a_result_hangs_on_the_environment_that_commands_get() {
     let flags = "version: 1\nname: flags\nsteps: { a: { run: 'echo \"$CFLAGS $UNKNOWN\"', cache: { key: [x] } } }\n";
     let bench = Bench::new().workflow("flags", flags).env("CFLAGS", "-O0");
