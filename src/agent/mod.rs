@@ -437,7 +437,12 @@ impl<'a> Agent<'a> {
             Ending::Refused { category } => {
                 let category = if category.is_empty() { String::new() } else { format!(" ({category})") };
                 let failure = Failure::new(FailureKind::Refused, format!("the model declined{category}"));
-                self.go_without(failure.hint("reword the task, or name a fallback in `models.use`")).await.map(|()| None)
+                let hint = if self.talk.is_fresh() {
+                    "reword the task, or name a fallback in `models.use`"
+                } else {
+                    "reword or split the task: another model takes over only where none has replied yet"
+                };
+                self.go_without(failure.hint(hint)).await.map(|()| None)
             }
             Ending::Unknown { word } => Err(Failure::new(FailureKind::UnknownStop, format!("the model stopped for an unknown reason, `{word}`")).into()),
         }

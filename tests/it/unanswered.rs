@@ -164,7 +164,8 @@ fn once_a_model_has_answered_no_other_takes_over() {
     let bench = bench(&server, ONE);
     bench.spinney(&["run", "w"]).code(1);
     let records = checked(&bench);
-    assert_eq!(outcome(&records, "read")["failed"]["kind"], "refused");
+    let failed = &outcome(&records, "read")["failed"];
+    assert_eq!((&failed["kind"], failed["hint"].as_str().unwrap().contains("where none has replied yet")), (&json!("refused"), true), "{failed}");
     assert!(server.asked().iter().all(|asked| asked.path.ends_with("/messages")));
 }
 
