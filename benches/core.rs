@@ -413,6 +413,7 @@ impl Log {
             script: None,
             steps: std::collections::BTreeMap::new(),
             origin: None,
+            given: Default::default(),
         })));
         log
     }

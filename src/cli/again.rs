@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     engine::{Again, Models, Moved, Project, Reason, Reset, SetupError, Whence},
-    event::{NodeId, RunId, StepId},
+    event::{Given, NodeId, RunId, StepId},
     git::short_name,
     journal::{self, RunDir},
     plan::{ORCHESTRATOR, Plan},
@@ -50,7 +50,7 @@ pub(super) fn plan(args: &args::Plan, run: &RunId, context: &mut Context) -> Res
         None => Whence::Changes,
     };
     let project = run::open(context)?;
-    let Wished { reset, plan, models } = wished(&project, &run.0, (&from, &args.inputs), &how, context)?;
+    let Wished { reset, plan, models, .. } = wished(&project, &run.0, (&from, &args.inputs), &how, context)?;
     let text = if args.json {
         json_text(&of_json(&reset, &plan)).map_err(io::Error::from)? + "\n"
     } else {
@@ -65,6 +65,7 @@ struct Wished {
     reset: Reset,
     plan: Arc<Plan>,
     models: Models,
+    how: How,
 }
 
 fn wished(project: &Project, run: &str, (from, inputs): (&Whence, &[String]), how: &How, context: &mut Context) -> Result<Wished, Failed> {
@@ -72,16 +73,18 @@ fn wished(project: &Project, run: &str, (from, inputs): (&Whence, &[String]), ho
     let run = pick(&RunDir::list(&state).map_err(|error| Failed::of(&error))?, run)?;
     let dir = RunDir::open(&state, &run).map_err(|error| Failed::of(&error))?;
     let records = journal::read(dir.path()).map_err(|error| Failed::of(&error))?;
-    let (models, name) = run::began(project, &dir, &records, how, context)?;
+    let how = how.after(Given::of(&records));
+    let (models, name) = run::began(project, &dir, &records, &how, context)?;
     let plan = run::compile(project, &name, &models, context)?;
     let inputs = run::inputs(&plan, inputs)?;
     let reset = project.reset(&run, &plan, &Again { from: from.clone(), inputs })?;
-    Ok(Wished { reset, plan, models })
+    Ok(Wished { reset, plan, models, how })
 }
 
 fn begin(run: &str, from: &Whence, inputs: &[String], how: &How, context: &mut Context) -> Result<u8, Failed> {
     let project = run::open(context)?;
-    let Wished { reset, plan, models } = wished(&project, run, (from, inputs), how, context)?;
+    let Wished { reset, plan, models, how } = wished(&project, run, (from, inputs), how, context)?;
+    let how = &how;
     if models.script.is_none() {
         run::check_models(&plan, how, &project)?;
     }

@@ -1,4 +1,5 @@
 //! The command line.
+use crate::event::Given;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -187,17 +188,43 @@ pub(super) struct How {
     #[arg(long, value_name = "FILE", conflicts_with = "script")]
     pub(super) replay: Option<PathBuf>,
     /// What happens when a rule or a hook asks and nobody is at the terminal
-    #[arg(long, value_enum, value_name = "ANSWER", default_value_t = OnAsk::Park)]
-    pub(super) on_ask: OnAsk,
-    /// Let agents' commands run without bubblewrap and without asking
-    #[arg(long)]
-    pub(super) unconfined: bool,
+    #[arg(long, value_enum, value_name = "ANSWER")]
+    pub(super) on_ask: Option<OnAsk>,
+    /// Let agents' commands run without bubblewrap and without asking; `--unconfined=false` takes that back
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true)]
+    pub(super) unconfined: Option<bool>,
     /// Look up no result of an earlier run (`cache`): everything is done anew. What comes of it is kept for later runs
-    #[arg(long)]
-    pub(super) no_cache: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true)]
+    pub(super) no_cache: Option<bool>,
     /// Print each event as one line of JSON instead of the screen
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl How {
+    /// Returns what is to be done with a run that has been: as it was said then, but for what is said now.
+    pub(super) fn after(&self, given: Given) -> How {
+        let alias = |word: &str| word.split_once('=').map(|(alias, _)| alias.to_owned());
+        let said: Vec<Option<String>> = self.models.iter().map(|word| alias(word)).collect();
+        let before = given.models.into_iter().filter(|word| !said.contains(&alias(word)));
+        How {
+            models: before.chain(self.models.iter().cloned()).collect(),
+            on_ask: self.on_ask.or_else(|| given.on_ask.and_then(|word| OnAsk::from_str(&word, true).ok())),
+            unconfined: self.unconfined.or(Some(given.unconfined)),
+            no_cache: self.no_cache.or(Some(given.no_cache)),
+            ..self.clone()
+        }
+    }
+
+    /// Returns what of it is recorded.
+    pub(super) fn given(&self) -> Given {
+        Given {
+            models: self.models.clone(),
+            unconfined: self.unconfined == Some(true),
+            no_cache: self.no_cache == Some(true),
+            on_ask: self.on_ask.and_then(|answer| answer.to_possible_value()).map(|word| word.get_name().to_owned()),
+        }
+    }
 }
 
 /// What happens to a question that nobody is there to answer.

@@ -13,7 +13,7 @@ use crate::{
         doctor::{self, Check, Verdict},
         health,
     },
-    event::Event,
+    event::{Event, Given},
     http::Client,
     journal::{self, Lease, RunDir},
     llm::{HttpModel, Limiter},
@@ -60,7 +60,7 @@ fn open_runs(project: &Project, context: &Context) -> Result<Vec<Check>, Failed>
         if is_over || !matches!(Lease::owner(dir.path()), Ok(None)) {
             continue;
         }
-        let found = began(project, &dir, &records, &How::default(), context).and_then(|(models, name)| {
+        let found = began(project, &dir, &records, &How::default().after(Given::of(&records)), context).and_then(|(models, name)| {
             let (plan, _) = project.compile(&project.workflow(&name)?, &models)?;
             Ok(project.check_secrets(&plan)?)
         });

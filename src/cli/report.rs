@@ -11,8 +11,8 @@ use crate::{
     clock::Timestamp,
     engine::{Inbox, Letter, Says},
     event::{
-        CommitId, Event, Failure, FailureKind, Limit, MergeProgress, NodeId, Origin, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId, Success,
-        Wish,
+        CommitId, Event, Failure, FailureKind, Given, Limit, MergeProgress, NodeId, Origin, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId,
+        Success, Wish,
     },
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
 };
@@ -32,6 +32,8 @@ pub(super) struct Report {
     pub(super) began: Timestamp,
     pub(super) last: Timestamp,
     pub(super) resumed: usize,
+    /// What was said last of how it is carried out.
+    pub(super) given: Given,
     pub(super) spent: Spent,
     pub(super) limit: Option<Limit>,
     pub(super) branch: Option<Branch>,
@@ -308,8 +310,12 @@ impl Report {
             }
         }
         match &record.event {
-            Event::RunStarted(started) => self.started = Some((**started).clone()),
-            Event::RunResumed { .. } => {
+            Event::RunStarted(started) => {
+                self.given = started.given.clone();
+                self.started = Some((**started).clone());
+            }
+            Event::RunResumed { given, .. } => {
+                self.given = given.clone().unwrap_or_else(|| std::mem::take(&mut self.given));
                 self.resumed += 1;
                 self.nodes.values_mut().for_each(|node| node.parked = None);
             }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Clock,
     engine::{self, Ended, EngineError, Inbox, Models, Prepared, Project, RunOptions, SetupError},
-    event::{Event, NodeId, Outcome, Record, RunId, because},
+    event::{Event, Given, NodeId, Outcome, Record, RunId, because},
     git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
     library::{FILE_BYTES, Kind, read_text},
@@ -56,16 +56,17 @@ pub(super) fn resume(args: &Resume, context: &mut Context) -> Result<u8, Failed>
     };
     let dir = RunDir::open(&state, &run).map_err(|error| Failed { code: 2, ..Failed::of(&error) }.hint("`spinney runs` lists the runs"))?;
     let records = journal::read(dir.path())?;
-    let (models, name) = began(&project, &dir, &records, &args.how, context)?;
+    let how = &args.how.after(Given::of(&records));
+    let (models, name) = began(&project, &dir, &records, how, context)?;
     let plan = compile(&project, &name, &models, context)?;
     // A run that is called off asks nobody, unless its end does.
     let cancelled = Inbox::of(dir.path()).is_cancelling() || records.iter().any(|record| matches!(record.event, Event::RunCancelled { .. }));
     if models.script.is_none() && !cancelled {
-        check_models(&plan, &args.how, &project)?;
+        check_models(&plan, how, &project)?;
     }
-    let recording = recording(&args.how, Some(&run), context)?;
+    let recording = recording(how, Some(&run), context)?;
     let outlet = Outlet::default();
-    let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(&args.how, &outlet, context) };
+    let options = RunOptions { accept_changes: args.accept_changes, recording: recording.clone(), ..options(how, &outlet, context) };
     let prepared = project.resume(&run, plan.clone(), &models, options)?;
     let code = carry_out(prepared, (&plan, &models), (outlet, args.how.json), context);
     say_recorded(recording.as_deref(), code.as_ref().ok(), context);
@@ -123,7 +124,7 @@ pub(super) fn began(project: &Project, dir: &RunDir, records: &[Record], how: &H
 /// Returns the state of a run, where its workflow is still the one that it began with.
 pub(super) fn state_of(dir: &RunDir, records: &[Record], how: &How, context: &Context) -> Result<RunState, Failed> {
     let project = Project::open(context.settings.clone())?;
-    let (models, name) = began(&project, dir, records, how, context)?;
+    let (models, name) = began(&project, dir, records, &how.after(Given::of(records)), context)?;
     let (plan, _) = project.compile(&project.workflow(&name)?, &models)?;
     RunState::replay(Arc::new(plan), records).map_err(|error| Failed::of(&error))
 }
@@ -286,13 +287,13 @@ pub(super) fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>
 
 /// Says how a run is carried out here; its questions come out where the rest of it does.
 pub(super) fn options(how: &How, outlet: &Outlet, context: &Context) -> RunOptions {
+    let on_ask = how.on_ask.unwrap_or_default();
     RunOptions {
-        asker: Arc::new(Terminal::new(how.on_ask, context.interactive && how.on_ask == OnAsk::Park, outlet.clone())),
+        asker: Arc::new(Terminal::new(on_ask, context.interactive && on_ask == OnAsk::Park, outlet.clone())),
         watcher: Arc::new(outlet.clone()),
         clock: Clock::system(),
-        unconfined: how.unconfined,
+        given: how.given(),
         accept_changes: false,
-        no_cache: how.no_cache,
         recording: None,
     }
 }

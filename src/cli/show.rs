@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     engine::{Project, Says, checkpoint_ref, doctor::Check, health},
-    event::{Event, Isolation, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
+    event::{Event, Given, Isolation, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
     source,
@@ -136,6 +136,9 @@ fn head(report: &Report, standing: Standing, color: bool) -> String {
         }
         let head = started.head.as_deref().map_or_else(|| "no branch".to_owned(), |head| line(short_name(head), 80));
         say("base", &format!("{} of {head}", short(&started.base.0)));
+        if !report.given.is_nothing() {
+            say("given", &given(&report.given));
+        }
         if started.script.is_some() {
             say("model", "scripted: every reply came from a file, nothing was sent anywhere");
         }
@@ -164,6 +167,14 @@ fn head(report: &Report, standing: Standing, color: bool) -> String {
         say("result", "nothing differs from the base");
     }
     text
+}
+
+/// Writes what was said of how a run is carried out as it is said on the command line.
+fn given(given: &Given) -> String {
+    let models = given.models.iter().map(|word| format!("--model {}", line(word, 100)));
+    let flags = [(given.unconfined, "--unconfined"), (given.no_cache, "--no-cache")].into_iter().filter(|(said, _)| *said).map(|(_, flag)| flag.to_owned());
+    let on_ask = given.on_ask.iter().map(|word| format!("--on-ask {}", line(word, 20)));
+    models.chain(flags).chain(on_ask).collect::<Vec<_>>().join(" ")
 }
 
 fn inputs(started: &RunStarted) -> Vec<String> {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     agent::Watcher,
     clock::{Clock, Timestamp},
-    event::{BlobId, Definitions, Event, Failure, FailureKind, Origin, Record, RunId, RunStarted},
+    event::{BlobId, Definitions, Event, Failure, FailureKind, Given, Origin, Record, RunId, RunStarted},
     git::{Expected, GitError, Head, Isolation, Repository, Workspaces, start_of},
     hooks::{HookFile, Hooks},
     journal::{
@@ -242,12 +242,10 @@ pub struct RunOptions {
     pub watcher: Arc<dyn Watcher>,
     /// Time.
     pub clock: Clock,
-    /// Whether agents' commands run without walls and without asking.
-    pub unconfined: bool,
+    /// What was said of how it is carried out; recorded, so that whoever takes it up again can do as much.
+    pub given: Given,
     /// Whether a run goes on although what it was pinned to has changed.
     pub accept_changes: bool,
-    /// Whether everything is done anew, whatever results of earlier runs there are.
-    pub no_cache: bool,
     /// Where requests and replies are recorded.
     pub recording: Option<Arc<Recording>>,
 }
@@ -432,6 +430,7 @@ impl Project {
                 pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
                 script,
                 origin,
+                given: options.given.clone(),
             };
             let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
             let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
@@ -473,11 +472,12 @@ impl Project {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
         warnings.extend(self.mend(run, &dir, &records)?);
+        let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
         let services = self.services(run, (&dir, secrets), models, options)?;
         services.artefacts.recall(&records);
         keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
-        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps }];
+        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps, given }];
         for (node, path) in health::lost_worktrees(&records) {
             let attempt = state.node(&node).map_or(1, |node| node.attempts);
             let failure = Failure::new(FailureKind::Isolation, lost_worktree(&self.repo, (run, &slug(&node, attempt)), &path)?);
@@ -559,14 +559,14 @@ impl Project {
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
         let model = model(models, options.recording, place, &secrets)?;
-        let confine = !options.unconfined && sandbox.bubblewrap().is_some();
+        let confine = !options.given.unconfined && sandbox.bubblewrap().is_some();
         let caches = dir.path().join("caches");
         let nowhere = dir.path().join("nowhere");
         fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
         Ok(Services {
             // Where there are no walls to be had, a script or a recording lifts the asking: whoever runs it has chosen what it says.
-            free_shell: options.unconfined || confine || models.script.is_some(),
-            lifted: !options.unconfined && !confine && models.script.is_some(),
+            free_shell: options.given.unconfined || confine || models.script.is_some(),
+            lifted: !options.given.unconfined && !confine && models.script.is_some(),
             walls: confine.then(|| self.walls(&caches)).transpose()?,
             model,
             toolbox: self.toolbox.clone(),
@@ -581,7 +581,7 @@ impl Project {
             repo,
             workspaces,
             artefacts: Artefacts::below(dir.path().join("artifacts")),
-            cache: CacheStore::open(&RunDir::state(self.checkout()), !options.no_cache),
+            cache: CacheStore::open(&RunDir::state(self.checkout()), !options.given.no_cache),
             blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
             sandbox,
             env: self.command_environment(&secrets),

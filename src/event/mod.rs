@@ -16,7 +16,7 @@ use crate::{
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, Frame, NodeId, NodeName, RunId, StepId};
-pub use origin::{Definitions, Origin, Wish};
+pub use origin::{Definitions, Given, Origin, Wish};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -47,6 +47,9 @@ pub enum Event {
         /// What the steps are from now on, where that has changed and the change was accepted.
         #[serde(default, skip_serializing_if = "Definitions::is_empty")]
         steps: Definitions,
+        /// How it is carried out from now on, where that is said otherwise than before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        given: Option<Given>,
     },
     /// A step's `if` was evaluated.
     ConditionEvaluated {
@@ -421,6 +424,9 @@ pub struct RunStarted {
     /// The run that this one follows from, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// What was said of how it is carried out.
+    #[serde(default, skip_serializing_if = "Given::is_nothing")]
+    pub given: Given,
 }
 
 /// One item of a `for_each`.

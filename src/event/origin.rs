@@ -1,5 +1,5 @@
 //! What a run that follows from an earlier one says of that: whence it comes, and what was wished.
-use super::{BlobId, Event, NodeId, Recovery, RunId, StepId};
+use super::{BlobId, Event, NodeId, Record, Recovery, RunId, StepId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +28,41 @@ pub enum Wish {
     Failed,
     /// A step or an item, and what follows from it.
     From(NodeId),
+}
+
+/// What was said on the command line that changes how a run goes, besides its inputs; nothing where nothing was said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Given {
+    /// `[ALIAS=]PROVIDER/MODEL`: a model for whoever names none, or for an alias.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Whether agents' commands run without walls and without asking.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unconfined: bool,
+    /// Whether everything is done anew, whatever results of earlier runs there are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_cache: bool,
+    /// What becomes of questions where nobody is there to answer, in the word of `--on-ask`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_ask: Option<String>,
+}
+
+impl Given {
+    /// Returns whether nothing was said.
+    pub fn is_nothing(&self) -> bool {
+        *self == Given::default()
+    }
+
+    /// Returns what holds for a run now: what it began with, or what was said since.
+    pub fn of(records: &[Record]) -> Given {
+        let said = |record: &Record| match &record.event {
+            Event::RunStarted(started) => Some(started.given.clone()),
+            Event::RunResumed { given, .. } => given.clone(),
+            _ => None,
+        };
+        records.iter().rev().find_map(said).unwrap_or_default()
+    }
 }
 
 impl Event {

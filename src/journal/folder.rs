@@ -272,7 +272,10 @@ mod tests {
             let mut store = SqliteStore::create(dir.path(), &run).unwrap();
             if let Some(at) = began {
                 store
-                    .append(&[Record { seq: 0, at: Timestamp(at), event: Event::RunResumed { pid: 1, steps: std::collections::BTreeMap::new() } }], false)
+                    .append(
+                        &[Record { seq: 0, at: Timestamp(at), event: Event::RunResumed { pid: 1, steps: std::collections::BTreeMap::new(), given: None } }],
+                        false,
+                    )
                     .unwrap();
             }
         }

@@ -1,4 +1,6 @@
 //! What happens to a run's files beside the program: each damage is found, named, and mended where that is safe.
+mod table;
+
 use crate::{fixture::Bench, invariants};
 use serde_json::Value;
 use spinney::{event::Event, journal};
@@ -54,6 +56,33 @@ fn a_journal_of_the_first_format_is_shown_and_gone_on_with() {
     // From now on a changed byte is seen.
     change(&dir.join("journal.db"), b"You code.", b"You lode.");
     assert!(bench.spinney(&["show", "old"]).code(1).err.contains("it was changed since it was written"));
+}
+
+/// A run of the second format that waits for an answer: an attempt that failed, work that was joined and put aside, a view, a loop.
+const FORMAT_2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/journal-2");
+
+#[test]
+fn a_journal_of_the_second_format_is_shown_and_gone_on_with() {
+    let bench = Bench::new();
+    bench.git(&["fetch", "-q", &format!("{FORMAT_2}/work.bundle"), "refs/spinney/*:refs/spinney/*"]);
+    let run = bench.git(&["for-each-ref", "--format=%(refname)", "refs/spinney"]).lines().next().unwrap().split('/').nth(2).unwrap().to_owned();
+    bench.git(&["reset", "-q", "--hard", &format!("refs/spinney/{run}/broke.1/base")]);
+    let bench = bench.workflow("old", &fs::read_to_string(format!("{FORMAT_2}/workflow.yaml")).unwrap());
+    let dir = bench.repo().join(".spinney/state/runs").join(&run);
+    copy(Path::new(FORMAT_2), &dir);
+    let said = doctor(&bench, &[]);
+    assert!(said.starts_with("fine ") && said.lines().count() == 1, "{said}");
+    let shown = bench.spinney(&["show", &run]).code(0).out;
+    assert!(shown.contains("Go on, ann?") && shown.contains("--unconfined") && shown.contains("/broke.2/checkpoint"), "{shown}");
+    let before = journal::read(&dir).unwrap();
+    bench.spinney(&["approve", &run, "--by", "ann"]).code(0);
+    let records = journal::read(&dir).unwrap();
+    assert_eq!(records[..before.len()], before);
+    invariants::check(&records, &bench.repo());
+    assert_eq!(bench.git(&["ls-tree", "--name-only", &format!("spinney/{run}")]), "README.md\na.txt\nlog.a\nlog.second\nsecond.txt\n");
+    bench.spinney(&["rerun", &run, "--from", "look"]).code(3);
+    let kept = bench.git(&["for-each-ref", "--format=%(refname)", &format!("refs/spinney/{}", bench.newest())]);
+    assert!(["broke.1/checkpoint", "each.b/ejected", "land/joined", "land/result"].iter().all(|name| kept.contains(name)), "{kept}");
 }
 
 const WORKFLOW: &str = r#"

@@ -8,10 +8,11 @@ use spinney::{
     cli::Context,
     clock::Clock,
     engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
-    event::{Event, NodeId, Record},
+    event::{Event, Given, NodeId, Record},
     journal::{Answered, Question},
     llm::{Endpoints, ModelCall, ModelError, Script, script::reply_to},
     message::{Reply, View},
+    tools::Tool,
 };
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -77,13 +78,14 @@ pub(crate) struct Drive<'a> {
     sent: Arc<Mutex<Vec<Sent>>>,
     inputs: Map<String, Value>,
     asker: Arc<dyn Asker>,
+    lent: Option<Arc<dyn Tool>>,
 }
 
 impl Bench {
     /// Prepares to drive runs with a scripted model.
     pub(crate) fn drive_script(&self, script: &str) -> Drive<'_> {
         let models = Models::scripted(Arc::new(Script::parse("script", script).unwrap()), script.to_owned(), &Endpoints::from_env(&|_| None));
-        Drive { bench: self, models, clock: Clock::system(), sent: Arc::default(), inputs: Map::new(), asker: Arc::new(NobodyIsThere) }
+        Drive { bench: self, models, clock: Clock::system(), sent: Arc::default(), inputs: Map::new(), asker: Arc::new(NobodyIsThere), lent: None }
     }
 
     /// Prepares to drive runs with a model that is a function of what it was sent.
@@ -109,6 +111,7 @@ impl Bench {
             sent,
             inputs: Map::new(),
             asker: Arc::new(NobodyIsThere),
+            lent: None,
         }
     }
 }
@@ -116,6 +119,12 @@ impl Bench {
 impl Drive<'_> {
     pub(crate) fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Adds a tool that agents may be given.
+    pub(crate) fn lending(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.lent = Some(tool);
         self
     }
 
@@ -143,15 +152,19 @@ impl Drive<'_> {
 
     /// Runs a workflow until a record at which the process is asked to stop.
     pub(crate) fn run_until(&self, workflow: &str, stop: impl FnMut(&Record) -> bool + Send) -> (Ended, Vec<Record>) {
-        let project = self.project();
-        let plan = self.plan(&project, workflow);
-        let prepared = project.start(plan, &self.inputs, &self.models, self.options()).unwrap();
-        self.carry_out(prepared, stop)
+        self.carry_out(self.begun(workflow), stop)
     }
 
     /// Takes the newest run up again.
     pub(crate) fn resume(&self, workflow: &str) -> (Ended, Vec<Record>) {
         self.carry_out(self.prepared(workflow), |_| false)
+    }
+
+    /// Prepares a run to be begun.
+    pub(crate) fn begun(&self, workflow: &str) -> Prepared {
+        let project = self.project();
+        let plan = self.plan(&project, workflow);
+        project.start(plan, &self.inputs, &self.models, self.options()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Prepares the newest run to be taken up again.
@@ -162,7 +175,11 @@ impl Drive<'_> {
     }
 
     fn project(&self) -> Project {
-        Project::open(Context::settings(self.bench.environment().clone(), self.bench.repo())).unwrap()
+        let mut project = Project::open(Context::settings(self.bench.environment().clone(), self.bench.repo())).unwrap();
+        if let Some(tool) = &self.lent {
+            project.toolbox = Arc::new((*project.toolbox).clone().with(tool.clone()));
+        }
+        project
     }
 
     fn plan(&self, project: &Project, workflow: &str) -> Arc<spinney::plan::Plan> {
@@ -174,9 +191,8 @@ impl Drive<'_> {
             asker: self.asker.clone(),
             watcher: Arc::new(Unwatched),
             clock: self.clock.clone(),
-            unconfined: true,
+            given: Given { unconfined: true, ..Given::default() },
             accept_changes: false,
-            no_cache: false,
             recording: None,
         }
     }

@@ -25,6 +25,7 @@ mod fixture;
 mod frames;
 mod fuzz;
 mod gate;
+mod given;
 mod hooked;
 mod hostile;
 mod invariants;

@@ -408,7 +408,7 @@ fn a_program_whose_session_is_outside_of_its_pid_namespace_runs() {
 fn a_second_process_is_told_who_has_the_run() {
     let (bench, mut program) = slow("");
     let said = bench.spinney(&["resume", "--unconfined"]).code(1);
-    assert!(said.err.contains(&format!("process {} has it", program.id())), "{}", said.err);
+    assert!(said.err.contains(&format!("process {} has it since 20", program.id())), "{}", said.err);
     send(&program, Signal::INT);
     assert_eq!(program.wait().unwrap().code(), Some(130));
     goes_on(&bench);

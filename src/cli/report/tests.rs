@@ -28,6 +28,7 @@ pub(in crate::cli) fn started() -> Event {
         script: None,
         steps: BTreeMap::new(),
         origin: None,
+        given: Default::default(),
     }))
 }
 

@@ -98,7 +98,7 @@ impl Fault {
         Fault { mend: Some(mend), hint: Some("`spinney doctor --repair` mends it".to_owned()), ..self }
     }
 
-    fn lightly(self) -> Fault {
+    pub(super) fn lightly(self) -> Fault {
         Fault { verdict: Verdict::Warn, ..self }
     }
 }
@@ -111,7 +111,7 @@ pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, dir: &Path, reco
     let kept = settled(run, records);
     let mut faults = refs(repo, run, (records, &kept))?;
     faults.extend(objects(repo, (records, &kept), false)?);
-    faults.extend(views::faults(repo, run, records, false)?);
+    faults.extend(views::faults(repo, run, records, false));
     faults.extend(letters(dir));
     Ok(faults)
 }
@@ -121,7 +121,7 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     let kept = settled(run, records);
     let mut faults = refs(repo, run, (records, &kept))?;
     faults.extend(objects(repo, (records, &kept), true)?);
-    faults.extend(views::faults(repo, run, records, true)?);
+    faults.extend(views::faults(repo, run, records, true));
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
         let lost =
@@ -230,7 +230,7 @@ fn blobs(dir: &Path, records: &[Record]) -> Vec<Fault> {
                     fault.mended_by(Mend::Blob(dir.join("artifacts").join(name)))
                 }
                 Event::ToolFinished { .. } | Event::ArtefactKept { .. } => fault.lightly().hint("only this output is lost; the run goes on without it"),
-                _ => fault,
+                _ => fault.hint("nothing goes on without it: put the file back from a copy, or begin a new run"),
             });
         }
         if let Event::ArtefactKept { name, content, .. } = &record.event {

@@ -1,7 +1,7 @@
 //! The views of a run: copies of a commit that several agents read, which nobody may change.
 use super::run::{Fault, Mend};
 use crate::{
-    event::{CommitId, Event, Isolation, Record, RunId},
+    event::{CommitId, Event, Isolation, Record, RunId, because},
     git::{GitError, Repository, Workspaces},
 };
 use std::{
@@ -27,14 +27,23 @@ impl View {
         Ok(workspaces.slugs()?.iter().any(|there| there == slug).then_some((workspaces, slug)))
     }
 
-    fn fault(self, repo: &Repository) -> Result<Option<Fault>, GitError> {
-        let changed = match self.open(repo)? {
-            Some((workspaces, slug)) => workspaces.changed(slug, &self.commit)?,
-            None => Vec::new(),
-        };
-        let Some(first) = changed.first() else { return Ok(None) };
-        let detail = format!("{} of its files are not as in {}, among them `{first}`: agents read them", changed.len(), self.commit);
-        Ok(Some(Fault::broken(self.path.display().to_string(), detail).mended_by(Mend::View(self))))
+    fn changed(&self, repo: &Repository) -> Result<Vec<String>, GitError> {
+        self.open(repo)?.map_or(Ok(Vec::new()), |(workspaces, slug)| workspaces.changed(slug, &self.commit))
+    }
+
+    fn fault(self, repo: &Repository) -> Option<Fault> {
+        let name = self.path.display().to_string();
+        match self.changed(repo) {
+            Ok(changed) => {
+                let first = changed.first()?;
+                let detail = format!("{} of its files are not as in {}, among them `{first}`: agents read them", changed.len(), self.commit);
+                Some(Fault::broken(name, detail).mended_by(Mend::View(self)))
+            }
+            // What it is made of is named by itself where that is missing.
+            Err(error) => Some(
+                Fault::broken(name, format!("whether it is as it was cannot be told: failed to {}", because(&error))).lightly().hint("`git fsck` says more"),
+            ),
+        }
     }
 
     /// Puts the files back.
@@ -44,7 +53,7 @@ impl View {
 }
 
 /// Returns the views in which something was changed; with `all` also those that nobody reads now.
-pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bool) -> Result<Vec<Fault>, GitError> {
+pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bool) -> Vec<Fault> {
     let mut views: BTreeMap<&str, &CommitId> = BTreeMap::new();
     let mut open = BTreeMap::new();
     for record in records {
@@ -61,5 +70,5 @@ pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bo
     let read: BTreeSet<&str> = open.into_values().collect();
     let looked_at = views.into_iter().filter(|(path, _)| all || read.contains(path));
     let views = looked_at.map(|(path, commit)| View { run: run.clone(), path: Path::new(path).to_owned(), commit: commit.clone() });
-    views.filter_map(|view| view.fault(repo).transpose()).collect()
+    views.filter_map(|view| view.fault(repo)).collect()
 }

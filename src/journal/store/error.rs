@@ -149,6 +149,7 @@ impl StoreError {
             StoreError::Corrupt { .. } | StoreError::Gap { .. } | StoreError::Unparsable { .. } | StoreError::Altered { .. } => {
                 Some("no other run is touched; `spinney doctor` says what of this one is kept: the commits of its ended steps are")
             }
+            StoreError::Database { .. } => Some("`spinney doctor` says whether it is damaged, and what of the run is kept"),
             StoreError::Lost { .. } | StoreError::Unmarked { .. } => Some("`spinney doctor --repair` goes on from the records that are there"),
             StoreError::Newer { .. } => Some("use the Spinney that wrote it, or a newer one"),
             StoreError::ReadOnly { .. } => Some("see that this user may write there, and that the file system is not mounted read-only"),
@@ -159,8 +160,7 @@ impl StoreError {
             | StoreError::Busy { .. }
             | StoreError::Overtaken { .. }
             | StoreError::Unwritable { .. }
-            | StoreError::Io { .. }
-            | StoreError::Database { .. } => None,
+            | StoreError::Io { .. } => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use spinney::{
     cli::Context,
     clock::{Clock, Timestamp},
     engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
-    event::{NodeId, Record, RunId},
+    event::{Given, NodeId, Record, RunId},
     http::{Client, Timeouts},
     journal::{Answered, Question},
     llm::{Endpoints, HttpModel, Limiter},
@@ -39,9 +39,8 @@ fn options() -> RunOptions {
         asker: Arc::new(Nobody),
         watcher: Arc::new(Unwatched),
         clock: Clock::system(),
-        unconfined: true,
+        given: Given { unconfined: true, ..Given::default() },
         accept_changes: false,
-        no_cache: false,
         recording: None,
     }
 }

@@ -6,7 +6,7 @@ use spinney::{
     cli::Context,
     clock::Clock,
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
-    event::{Event, NodeId, Outcome, Record, RunId},
+    event::{Event, Given, NodeId, Outcome, Record, RunId},
     journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
     llm::{Endpoints, Script},
     plan::Plan,
@@ -181,9 +181,8 @@ pub(crate) fn options() -> RunOptions {
         asker: Arc::new(Nobody),
         watcher: Arc::new(Unwatched),
         clock: Clock::system(),
-        unconfined: true,
+        given: Given { unconfined: true, ..Given::default() },
         accept_changes: false,
-        no_cache: false,
         recording: None,
     }
 }

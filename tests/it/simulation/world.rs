@@ -13,7 +13,7 @@ use spinney::{
     cli::Context,
     clock::{Clock, Timestamp},
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
-    event::{Event, NodeId, Record, RunId},
+    event::{Event, Given, NodeId, Record, RunId},
     journal::{Answered, Journal, LeaseError, Question, RunDir},
     plan::Plan,
     tasks,
@@ -135,7 +135,7 @@ impl Asker for Someone {
 }
 
 fn options(clock: Clock) -> RunOptions {
-    RunOptions { asker: Arc::new(Someone), watcher: Arc::new(Unwatched), clock, unconfined: false, accept_changes: false, no_cache: false, recording: None }
+    RunOptions { asker: Arc::new(Someone), watcher: Arc::new(Unwatched), clock, given: Given::default(), accept_changes: false, recording: None }
 }
 
 impl World {
