@@ -186,7 +186,9 @@ impl<S: Store> Engine<'_, S> {
                 return Ok(());
             }
             let mut events = std::mem::take(&mut self.events);
-            commands.iter().for_each(|command| self.events_for(command, &mut events));
+            for command in &commands {
+                self.events_for(command, &mut events);
+            }
             self.append(events.drain(..))?;
             self.events = events;
             let begins_only = commands.iter().all(|command| matches!(command, Command::Start { .. }));
