@@ -2,7 +2,7 @@
 //!
 //! Forward where that is possible, else by a merge commit that is made beside the checkout first. Whatever is not plainly
 //! safe is refused before anything is touched; the last word has git, which moves the branch and the files together and
-//! overwrites nothing that it does not know. Hooks of the repository do not run (see `git::landing`).
+//! overwrites nothing that it does not know. Runs land one after another, each on what there is by then. Hooks of the repository do not run (see `git::landing`).
 use super::{
     args,
     context::{Context, Failed},
@@ -19,6 +19,8 @@ use crate::{
 
 /// Paths that a message lists.
 const LISTED: usize = 10;
+/// Looks at a checkout that somebody else moves meanwhile.
+const TRIES: usize = 8;
 
 pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed> {
     let FoundRun { repo, run, records, .. } = load_run(context, &args.run)?;
@@ -27,29 +29,29 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
         put(context, &format!("The run `{run}` changed nothing: there is nothing to land.\n"))?;
         return Ok(0);
     };
-    let name = short_name(&branch.name);
-    must_stand(&repo, &branch)?;
-    let (head, onto) = checked_out(&repo)?;
-    if repo.is_ancestor(&branch.commit, &head.commit).map_err(git)? {
-        put(context, &format!("{onto} has {name} already.\n"))?;
-        return Ok(0);
-    }
-    must_be_clean(&repo)?;
-    must_be_whole(&repo, &report, &branch)?;
-    let target = target(&repo, &head, &branch, &run.0)?;
-    repo.forward_checkout(&head.commit, &target).map_err(|error| {
-        // No `git merge` by hand: it would overwrite a file that is ignored and in the way here.
-        let hint = match &error {
-            GitError::HalfLanded { from, to, .. } => format!("`git read-tree -m -u {to} {from}` brings the files back"),
-            _ => format!("nothing was changed; move what is in the way aside, then `spinney land {run}` again"),
+    let landing = repo.landing().map_err(git)?;
+    let mut tries = 0;
+    let (head, onto, target) = loop {
+        tries += 1;
+        let Some(Move { head, onto, target }) = judged(&repo, &report, &branch, &run.0)? else {
+            put(context, &format!("{} has {} already.\n", checked_out(&repo)?.1, short_name(&branch.name)))?;
+            return Ok(0);
         };
-        Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(hint)
-    })?;
-    let after = repo.head().map_err(git)?;
-    if after.branch != head.branch || after.commit != target {
-        return Err(Failed::new(format!("see {onto} at {}: something else moved it at the same time", short(&target.0)))
-            .hint("`git reflog` shows what happened; nothing is lost"));
-    }
+        match landing.forward(&head, &target) {
+            Ok(()) => break (head, onto, target),
+            // Somebody has committed in between: what fits is judged anew.
+            Err(GitError::CheckoutMoved { .. }) if tries < TRIES => {}
+            Err(error) => {
+                let hint = error.hint().map_or_else(
+                    // No `git merge` by hand: it would overwrite a file that is ignored and in the way here.
+                    || format!("nothing was changed; move what is in the way aside, then `spinney land {run}` again"),
+                    |hint| if matches!(error, GitError::HalfLanded { .. }) { hint.to_owned() } else { format!("nothing was changed; {hint}") },
+                );
+                return Err(Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(hint));
+            }
+        }
+    };
+    drop(landing);
     let paths = repo.changed_paths(&head.commit, &target).map_err(git)?.len();
     let mut said = format!("{onto} moved from {} to {}, {paths} {} changed.\n", short(&head.commit.0), short(&target.0), plural(paths, "path"));
     if report.limit.is_some() {
@@ -60,6 +62,27 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
     }
     put(context, &said)?;
     Ok(0)
+}
+
+/// A move of the checkout that is plainly safe.
+struct Move {
+    head: Head,
+    /// What people call the branch that is checked out.
+    onto: String,
+    target: CommitId,
+}
+
+/// Says where the checkout is to be moved from and to; `None` where it has what is to be landed.
+fn judged(repo: &Repository, report: &Report, branch: &Branch, run: &str) -> Result<Option<Move>, Failed> {
+    must_stand(repo, branch)?;
+    let (head, onto) = checked_out(repo)?;
+    if repo.is_ancestor(&branch.commit, &head.commit).map_err(git)? {
+        return Ok(None);
+    }
+    must_be_clean(repo)?;
+    must_be_whole(repo, report, branch)?;
+    let target = target(repo, &head, branch, run)?;
+    Ok(Some(Move { head, onto, target }))
 }
 
 /// Returns the branch that a run left; `None` where it changed nothing.

@@ -121,13 +121,29 @@ pub enum GitError {
         /// Where.
         paths: Vec<String>,
     },
-    /// Files of the checkout were moved, their branch was not, and neither could be undone.
-    #[error("move the branch to {to}: {reason}; the files of the checkout are already those of {to}")]
+    /// Another git is at work in the checkout, or died in it.
+    #[error("take `{lock}`: another git is at work in the checkout, or has died in it")]
+    CheckoutBusy {
+        /// The file that it locks with.
+        lock: PathBuf,
+    },
+    /// Something else moved the branch, or checked another one out.
+    #[error("find the checkout where it was: something else moved it to {found} at the same time")]
+    CheckoutMoved {
+        /// Where it stands now.
+        found: CommitId,
+    },
+    /// The checkout has changes.
+    #[error("move a checkout with changes: {}", paths.join(", "))]
+    CheckoutChanged {
+        /// The files, sorted.
+        paths: Vec<String>,
+    },
+    /// Files of the checkout were moved, their branch was not, and not all could be brought back.
+    #[error("{reason}; these files could not be brought back: {}", paths.join(", "))]
     HalfLanded {
-        /// Where the branch stands.
-        from: CommitId,
-        /// Where the files stand.
-        to: CommitId,
+        /// The files, sorted.
+        paths: Vec<String>,
         /// Why the branch did not move.
         reason: String,
     },
@@ -137,6 +153,16 @@ pub enum GitError {
         /// The command and its first argument.
         command: String,
         /// The end of what it said.
+        reason: String,
+    },
+    /// A file system is full.
+    #[error("run `git {command}`: No space left on device of `{}`: {reason}", place.display())]
+    NoRoom {
+        /// The command and its first argument.
+        command: String,
+        /// A folder of that file system.
+        place: PathBuf,
+        /// The end of what git said.
         reason: String,
     },
     /// Git said something this program does not understand.
@@ -169,6 +195,8 @@ impl GitError {
             GitError::NotFound { .. } => Some("go into a git repository, or name one with `-C DIR`; `git init` makes one"),
             GitError::Bare { .. } => Some("run inside a clone or a worktree of it"),
             GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.41 or newer and see that it is on PATH"),
+            GitError::CheckoutBusy { .. } => Some("try again when it is done; where no git runs there any more, remove that file"),
+            GitError::HalfLanded { .. } => Some("`git status` shows them; `git restore` brings them back"),
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
             GitError::HoldsSecret { .. } => Some("take the value out, or leave the file to git's ignore rules"),
             _ => None,

@@ -14,8 +14,12 @@ pub(super) struct Lock {
 impl Lock {
     /// Takes the repository's lock and waits for whoever holds it; holders do a few file operations and no more.
     pub(super) fn repository(repository: &Repository) -> Result<Lock, GitError> {
-        let path = own_folder(repository)?.join("lock");
-        let file = open(&path)?;
+        Lock::wait(&own_folder(repository)?.join("lock"))
+    }
+
+    /// Takes a lock and waits for whoever holds it.
+    pub(super) fn wait(path: &Path) -> Result<Lock, GitError> {
+        let file = open(path)?;
         file.lock().map_err(GitError::io("lock", path))?;
         Ok(Lock { _file: file })
     }

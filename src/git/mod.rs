@@ -46,6 +46,7 @@ pub use capture::{CaptureError, Captured};
 pub use checkpoint::Joined;
 pub use commit::{CommitMeta, Identity};
 pub use error::GitError;
+pub use landing::Landing;
 pub use merge_tree::{ConflictFile, Merged};
 pub use objects::{Blob, Change, Edit, Mode, TreeId};
 pub use policy::{TreePolicy, Violation, names_git};

@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    fn octal(self) -> &'static str {
+    pub(super) fn octal(self) -> &'static str {
         match self {
             Mode::File => "100644",
             Mode::Executable => "100755",

@@ -97,6 +97,11 @@ impl Repository {
         &self.0.common_dir
     }
 
+    /// Returns the git folder of the checkout it was opened from.
+    pub(super) fn git_dir(&self) -> &Path {
+        &self.0.git_dir
+    }
+
     /// Returns a stable name for this repository on this machine, for cache folders: 16 hexadecimal digits.
     pub fn id(&self) -> String {
         let mut id = hex(&Sha256::digest(self.0.common_dir.as_os_str().as_encoded_bytes()));

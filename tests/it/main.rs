@@ -32,6 +32,7 @@ mod invariants;
 mod isolation;
 mod items;
 mod kill;
+mod landing;
 mod limits;
 mod live;
 mod llm;

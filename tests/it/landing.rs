@@ -1,0 +1,98 @@
+//! Landing while others are at work in the checkout: runs that land at the same time, the user's own git, and one that died over it.
+use crate::fixture::Bench;
+use std::{fs, path::PathBuf};
+
+fn yaml(name: &str) -> String {
+    format!("version: 1\nname: {name}\nsteps: {{ make: {{ run: \"mkdir -p new; echo {name} | tee new/{name}.txt > {name}.txt\", scope: [\"**\"] }} }}\n")
+}
+
+/// A repository with runs of these names that have work to land, and the runs.
+fn ran(names: &[&str]) -> (Bench, Vec<String>) {
+    let bench = names.iter().fold(Bench::new().file("kept.txt", "kept\n").commit("kept"), |bench, name| bench.workflow(name, &yaml(name)));
+    let runs = names.iter().map(|name| {
+        bench.run(name, "conversations: []", &[]).0.code(0);
+        bench.newest().0
+    });
+    let runs = runs.collect();
+    (bench, runs)
+}
+
+fn is_clean(bench: &Bench) {
+    assert_eq!(bench.git(&["status", "--porcelain", "-uno"]), "");
+    assert!(!bench.repo().join(".git/index.lock").exists() && !bench.repo().join(".git/index.spinney").exists());
+}
+
+#[test]
+fn runs_that_land_at_the_same_time_all_land() {
+    let names = ["a", "b", "c", "d"];
+    let (bench, runs) = ran(&names);
+    let lands: Vec<_> = runs.iter().map(|run| bench.program(&["land", run])).collect();
+    for land in lands {
+        let said = land.wait_with_output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+    is_clean(&bench);
+    for name in names {
+        assert_eq!(fs::read_to_string(bench.repo().join(format!("new/{name}.txt"))).unwrap(), format!("{name}\n"));
+    }
+}
+
+#[test]
+fn another_git_at_work_in_the_checkout_is_waited_for_by_whoever_lands() {
+    let (bench, runs) = ran(&["a"]);
+    let lock = bench.repo().join(".git/index.lock");
+    // As a commit has it while its message is written.
+    fs::write(&lock, "").unwrap();
+    let head = bench.git(&["rev-parse", "HEAD"]);
+    let said = bench.spinney(&["land", &runs[0]]).code(1);
+    assert!(said.err.contains("another git is at work") && said.err.contains("nothing was changed"), "{}", said.err);
+    assert_eq!((bench.git(&["rev-parse", "HEAD"]), lock.exists(), bench.repo().join("a.txt").exists()), (head, true, false));
+    fs::remove_file(lock).unwrap();
+    bench.spinney(&["land", &runs[0]]).code(0);
+    is_clean(&bench);
+}
+
+/// What a landing leaves that dies before it moves the branch, or after.
+fn left(bench: &Bench, to: &str, files: &[(&str, Option<&str>)]) {
+    fs::write(bench.repo().join(".git/index.lock"), format!("spinney lands {to}\n")).unwrap();
+    for (name, content) in files {
+        let file: PathBuf = bench.repo().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        match content {
+            Some(content) => fs::write(file, content).unwrap(),
+            None => fs::remove_file(file).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_landing_that_died_is_ended_by_the_next() {
+    let (bench, runs) = ran(&["a"]);
+    let to = bench.git(&["rev-parse", &format!("spinney/{}", runs[0])]).trim().to_owned();
+    // In the middle of the files.
+    left(&bench, &to, &[("new/a.txt", Some("a\n"))]);
+    fs::copy(bench.repo().join(".git/index"), bench.repo().join(".git/index.spinney")).unwrap();
+    bench.spinney(&["land", &runs[0]]).code(0);
+    is_clean(&bench);
+    assert_eq!(bench.git(&["rev-parse", "HEAD"]).trim(), to);
+    // Before its index took the place of the checkout's.
+    bench.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    fs::copy(bench.repo().join(".git/index"), bench.path("before")).unwrap();
+    bench.git(&["merge", "-q", "--ff-only", &to]);
+    fs::rename(bench.repo().join(".git/index"), bench.repo().join(".git/index.spinney")).unwrap();
+    fs::copy(bench.path("before"), bench.repo().join(".git/index")).unwrap();
+    left(&bench, &to, &[]);
+    assert!(bench.spinney(&["land", &runs[0]]).code(0).out.contains("already"));
+    is_clean(&bench);
+}
+
+#[test]
+fn what_a_person_wrote_meanwhile_is_not_taken_back() {
+    let (bench, runs) = ran(&["a"]);
+    let to = bench.git(&["rev-parse", &format!("spinney/{}", runs[0])]).trim().to_owned();
+    left(&bench, &to, &[("a.txt", Some("mine\n")), ("kept.txt", Some("mine\n"))]);
+    let said = bench.spinney(&["land", &runs[0]]);
+    assert!(said.code != 0 && said.err.contains("kept.txt"), "{}", said.err);
+    assert_eq!(fs::read_to_string(bench.repo().join("a.txt")).unwrap(), "mine\n");
+    assert_eq!(fs::read_to_string(bench.repo().join("kept.txt")).unwrap(), "mine\n");
+}
