@@ -206,22 +206,27 @@ impl Call<'_> {
 
     /// Runs git and returns its standard output; any exit code but 0 is an error.
     pub(super) fn bytes(self) -> Result<Vec<u8>, GitError> {
-        let command = self.name.clone();
+        let (command, output) = self.done()?;
+        output.whole(&command)
+    }
+
+    /// Runs git; any exit code but 0 is an error, and one for want of room says so, which git itself often does not.
+    fn done(self) -> Result<(String, Output), GitError> {
+        let (command, places) = (self.name.clone(), [self.cwd.clone(), self.repository.common_dir().to_owned()]);
         let output = self.output()?;
-        if output.is_success() { output.whole(&command) } else { Err(failed(command, &output)) }
+        if output.is_success() { Ok((command, output)) } else { Err(failed_in(&places, command, &output)) }
     }
 
     /// Runs git and returns its standard output for people: what is too long has a gap in its middle that says so.
     pub(super) fn shown(self) -> Result<String, GitError> {
-        let command = self.name.clone();
-        let output = self.output()?;
-        if output.is_success() { Ok(output.stdout.text()) } else { Err(failed(command, &output)) }
+        Ok(self.done()?.1.stdout.text())
     }
 
-    /// Runs git and returns its standard output as text, without the newline at its end.
+    /// Runs git and returns its standard output as text, without the newline at its end. Names in it that are not UTF-8 are only
+    /// like what they were: whoever needs them asks for `bytes`.
     pub(super) fn text(self) -> Result<String, GitError> {
-        let command = self.name.clone();
-        let text = String::from_utf8(self.bytes()?).map_err(|_| GitError::Garbled { command, reason: "it is not UTF-8" })?;
+        let bytes = self.bytes()?;
+        let text = String::from_utf8_lossy(&bytes);
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 }
@@ -242,6 +247,20 @@ pub(super) fn failed(command: String, output: &Output) -> GitError {
         (true, None) => "a signal ended it".to_owned(),
     };
     GitError::Failed { command, reason }
+}
+
+/// Makes the error of a call that failed and wrote to the file systems of these folders.
+pub(super) fn failed_in(places: &[PathBuf], command: String, output: &Output) -> GitError {
+    match (failed(command, output), places.iter().find(|place| is_full(place))) {
+        (GitError::Failed { command, reason }, Some(place)) => GitError::NoRoom { command, place: place.clone(), reason },
+        (failed, _) => failed,
+    }
+}
+
+/// Returns whether so little is left of the file system of a folder that git may have failed for want of it.
+fn is_full(folder: &Path) -> bool {
+    const LEFT_BYTES: u64 = 1 << 20;
+    rustix::fs::statvfs(folder).is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < LEFT_BYTES || (found.f_files > 0 && found.f_favail == 0))
 }
 
 /// Returns the end of what git complained of, on one line.

@@ -98,7 +98,7 @@ impl Repository {
         if signs.iter().any(|sign| said.contains(sign)) {
             Err(GitError::RefMoved { detail: said })
         } else {
-            Err(program::failed("update-ref".to_owned(), &output))
+            Err(program::failed_in(&[self.common_dir().to_owned()], "update-ref".to_owned(), &output))
         }
     }
 

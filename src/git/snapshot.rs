@@ -148,7 +148,7 @@ impl<'a> Taking<'a> {
         let output = call.output()?;
         // Git only warns of a folder it cannot read, and would leave out the work in it.
         if !output.is_success() || program::complaint(&output).contains("could not open directory") {
-            return Err(program::failed("ls-files".to_owned(), &output));
+            return Err(program::failed_in(&[self.worktree.path().to_owned()], "ls-files".to_owned(), &output));
         }
         let brought = super::bring::brought(self.worktree);
         for path in output.whole("ls-files")?.split(|&byte| byte == 0).filter(|path| !path.is_empty() && !brought.contains(*path)) {

@@ -157,3 +157,34 @@ fn two_runs_at_once_do_not_disturb_each_other() {
         assert!(!bench.spinney(&["doctor"]).out.contains("broken"));
     }
 }
+
+/// Worktrees stand in the cache, and git has words of its own for what it cannot write there.
+#[test]
+fn a_cache_that_is_full_stops_the_run_and_it_goes_on_once_there_is_room() {
+    if !possible("a full disk", &INSIDE) {
+        return;
+    }
+    let files: String = (0..40).map(|n| format!("a line of a file, number {n}\n")).collect();
+    let bench = (0..60).fold(Bench::new(), |bench, n| bench.file(&format!("src/file-{n}.txt"), &files)).commit("files");
+    let bench = bench.workflow(
+        "long",
+        "version: 1\nname: long\nsteps:\n  one: { run: \"for n in 1 2 3 4 5 6 7 8; do seq 1 1500 > out-$n.txt; done\", scope: [\"*.txt\"] }\n  two: { needs: [one], run: \"echo more >> out-1.txt\", scope: [\"*.txt\"] }\n",
+    );
+    let sizes = ["300k", "400k", "500k", "600k", "700k", "900k"];
+    let said = inside(
+        &bench,
+        &format!(
+            "for size in {}; do\n\
+               mount -t tmpfs -o size=$size cache \"$XDG_CACHE_HOME\"\n\
+               spinney run long --unconfined > \"$HOME/said\" 2> \"$HOME/wrong\"; code=$?\n\
+               [ $code = 0 ] || grep -q 'make room' \"$HOME/wrong\" || {{ echo \"$size: no word of room\"; cat \"$HOME/said\" \"$HOME/wrong\"; }}\n\
+               mount -o remount,size=30m \"$XDG_CACHE_HOME\"\n\
+               [ $code = 0 ] || echo full\n\
+               [ $code = 0 ] || spinney resume --unconfined > \"$HOME/said\" 2>&1 || {{ echo \"$size: it does not go on\"; cat \"$HOME/said\"; }}\n\
+               umount \"$XDG_CACHE_HOME\"\n\
+             done",
+            sizes.join(" ")
+        ),
+    );
+    assert!(said.out.lines().all(|line| line == "full") && said.out.contains("full"), "{said:?}");
+}
