@@ -328,6 +328,10 @@ impl Report {
                 let attempt = self.nodes.get(&node.owner()).map_or(1, |owner| owner.attempts);
                 self.kept.insert((node.clone(), attempt), commit.clone());
             }
+            Event::WorkCaptured { node, .. } => {
+                let attempt = self.nodes.get(&node.owner()).map_or(1, |owner| owner.attempts);
+                self.kept.remove(&(node.clone(), attempt));
+            }
             Event::LimitReached { limit } => self.limit = Some(*limit),
             Event::BranchIntended { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: false }),
             Event::BranchMade { name, commit } => self.branch = Some(Branch { name: name.clone(), commit: commit.clone(), made: true }),

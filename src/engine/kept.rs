@@ -93,6 +93,8 @@ impl<'r> Refs<'r> {
                 // A sub-agent's work is that of one attempt.
                 let (slug, what) = if node.helper.is_some() { (slug(node, self.attempt(node)), What::Helped) } else { (node.slug(), What::Result) };
                 self.keep(node.owner(), ref_of(self.run, &slug, "result"), (node, commit), what);
+                // What it had in its files on the way is in it, or was given up for it.
+                self.kept.remove(&checkpoint_ref(self.run, node, self.attempt(node)));
             }
             Event::CheckpointKept { node, commit } => self.keep(node.owner(), checkpoint_ref(self.run, node, self.attempt(node)), (node, commit), What::Files),
             Event::MergeAdvanced { node, progress } => self.merged(node, progress),

@@ -16,7 +16,7 @@ use super::{
     workspaces::{Workspaces, Worktree},
 };
 use crate::{clock::Timestamp, event::CommitId};
-use std::sync::PoisonError;
+use std::{ffi::OsStr, fs, io, os::unix::fs::FileTypeExt as _, path::Path, sync::PoisonError};
 
 /// Begins the lines of a checkpoint that name repositories inside the worktree, which are left alone by a rollback.
 const NESTED: &str = "Nested: ";
@@ -83,38 +83,49 @@ impl Workspaces {
         self.check_out(worktree, to)?;
         // Twice `-f`: also repositories that were made since.
         let call = self.repository().git(["clean", "-d", "-f", "-f", "-q"]).on(worktree.path(), &worktree.index());
-        call.args(nested.iter().map(|path| format!("--exclude=/{}", escaped(path)))).bytes()?;
+        call.args(nested.iter().map(|path| path::os(&[b"--exclude=/", &escaped(path)[..]].concat()))).bytes()?;
+        remove_pipes(worktree.path()).map_err(GitError::io("clear", worktree.path()))?;
         held::put_back(worktree, to)?;
         self.present(worktree)
     }
 
-    /// Ends a worktree's attempt: one transaction that makes `refs/spinney/RUN/SLUG/result` and drops the checkpoint.
+    /// Ends the attempt of a worktree's name: one transaction that keeps its result by a ref, and drops the checkpoint, whose files
+    /// are in that or were given up for it.
     ///
     /// # Errors
-    /// `RefMoved` where someone else has done so, or has moved the checkpoint.
-    pub fn finish(&self, worktree: &Worktree, result: &CommitId, expected: Expected) -> Result<(), GitError> {
-        let mut seen = worktree.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = RefMove { name: self.ref_name(worktree.slug(), "result"), to: Some(result.clone()), expected };
-        let drop = RefMove { name: self.ref_name(worktree.slug(), "checkpoint"), to: None, expected: Expected::seen(seen.as_ref()) };
-        self.repository().move_refs(&[make, drop])?;
-        *seen = None;
-        Ok(())
+    /// `RefMoved` where someone else moves them at the same time.
+    pub fn finish(&self, slug: &str, (name, result): (&str, &CommitId)) -> Result<(), GitError> {
+        let checkpoint = self.ref_name(slug, "checkpoint");
+        let at = self.repository().ref_at(&checkpoint)?;
+        let keep = RefMove { name: name.to_owned(), to: Some(result.clone()), expected: Expected::Any };
+        let drop = RefMove { name: checkpoint, to: None, expected: Expected::seen(at.as_ref()) };
+        self.repository().move_refs(&[keep, drop])
     }
 
-    fn nested_at(&self, checkpoint: &CommitId) -> Result<Vec<String>, GitError> {
+    fn nested_at(&self, checkpoint: &CommitId) -> Result<Vec<Vec<u8>>, GitError> {
         let text = self.repository().git(["log", "-1", "--no-show-signature", "--format=%B", "--end-of-options"]).arg(&checkpoint.0).text()?;
-        Ok(text.lines().filter_map(|line| line.strip_prefix(NESTED)).map(|path| String::from_utf8_lossy(&path::unquote(path)).into_owned()).collect())
+        Ok(text.lines().filter_map(|line| line.strip_prefix(NESTED)).map(path::unquote).collect())
     }
 }
 
-/// Writes a path as a pattern that matches nothing else.
-fn escaped(path: &str) -> String {
-    let mut pattern = String::new();
-    for c in path.chars() {
-        if "*?[]\\! #".contains(c) {
-            pattern.push('\\');
+/// Removes pipes and sockets, which git does not see: whoever has made them makes them again. Links are not followed, and
+/// repositories inside are left alone.
+fn remove_pipes(top: &Path) -> io::Result<()> {
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let (kind, path) = entry.and_then(|entry| Ok((entry.file_type()?, entry.path())))?;
+            if kind.is_dir() && path.file_name() != Some(OsStr::new(".git")) && !path.join(".git").exists() {
+                folders.push(path);
+            } else if kind.is_fifo() || kind.is_socket() {
+                fs::remove_file(path)?;
+            }
         }
-        pattern.push(c);
     }
-    pattern
+    Ok(())
+}
+
+/// Writes a path as a pattern that matches nothing else.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    path.iter().flat_map(|&byte| b"*?[]\\! #".contains(&byte).then_some(b'\\').into_iter().chain([byte])).collect()
 }

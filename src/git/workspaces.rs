@@ -260,6 +260,24 @@ impl Workspaces {
         self.make(slug, base)
     }
 
+    /// Makes a worktree of which nothing is known: where one of that name is there with changes, the records of who made them are lost,
+    /// and it is moved aside, never deleted.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn fresh(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
+        let is_there = self.note(slug).is_some_and(|note| note.ready && !note.leaving && note.base == *base) && self.folder.join(slug).is_dir();
+        if is_there {
+            let worktree = self.open(slug, base)?;
+            let snapshot = self.snapshot(&worktree, base)?;
+            if snapshot.tree == self.repository.tree_of(base)? && snapshot.nested.is_empty() && snapshot.held.is_empty() {
+                return Ok(worktree);
+            }
+            self.set_aside(slug)?;
+        }
+        self.open(slug, base)
+    }
+
     /// Removes a worktree.
     ///
     /// # Errors

@@ -18,9 +18,10 @@ conversations:
     told: "Build (?<part>[a-z]+)"
     turns:
       - calls: [{ tool: Write, input: { file_path: "${part}.txt", content: "${part}\n" } }]
+      - calls: [{ tool: Bash, input: { command: "echo more >> ${part}.txt" } }]
       - say: "Built."
 "#;
-const LOOK: &str = "version: 1\nname: look\nsteps: { look: { run: \"ls\" } }\n";
+const LOOK: &str = "version: 1\nname: look\nsteps: { look: { run: \"ls\" }, red: { run: \"echo out > report.xml; false\", allow_failure: true } }\n";
 const ASK: &str = "version: 1\nname: ask\nsteps: { ask: { approve: { message: \"Yes?\" } } }\n";
 const RED: &str = r#"
 version: 1

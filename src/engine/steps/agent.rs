@@ -36,7 +36,6 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
     loop {
         let output = fitting(worker, brief).await?;
         let Some(worktree) = place.worktree.as_ref().filter(|_| step.writes) else {
-            place::drop_scratch(task, step, place).await;
             return Ok(Success { output: output.into(), commit: None });
         };
         if let Some((commit, _)) = &task.state.deeds.captured {

@@ -80,7 +80,6 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         },
         Some(_) | None => None,
     };
-    place::drop_scratch(task, step, &place).await;
     Ok(Success { output: value.into(), commit })
 }
 

@@ -160,7 +160,8 @@ impl AgentResolver<'_> {
         let task = self.task;
         let helper = helper_name(conflict);
         let node = task.node.helper(&helper);
-        let worktree = place::open(&task.services, &node.slug(), &conflict.commit).await?;
+        let talk = task.helpers.get(&helper).map(|helper| helper.conversation.clone()).unwrap_or_default();
+        let worktree = place::open(&task.services, (&node.slug(), &conflict.commit), talk.brief().is_none()).await?;
         let place = Workplace {
             worktree: Some(worktree.clone()),
             root: worktree.path().to_owned(),
@@ -171,7 +172,6 @@ impl AgentResolver<'_> {
             coming: None,
             links: Vec::new(),
         };
-        let talk = task.helpers.get(&helper).map(|helper| helper.conversation.clone()).unwrap_or_default();
         let text = self.converse(&node, &place, talk, conflict).await?;
         let commit = self.capture(&node, &worktree, &place).await?;
         let Some(commit) = commit else { return Ok(Resolution::GaveUp { reason: format!("the resolver changed nothing: {text}") }) };

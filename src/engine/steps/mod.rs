@@ -175,6 +175,9 @@ pub(super) async fn run(task: Task) -> End {
     let span = trace::step(&task.node, task.state.attempts);
     let ended = within(&task, step, do_work(&task, step)).instrument(span.clone()).await;
     note(&span, &ended);
+    if matches!(ended, Ok(_) | Err(Trouble::Failed(_))) {
+        place::drop_scratch(&task, step).await;
+    }
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
         Err(Trouble::Failed(failure)) => {

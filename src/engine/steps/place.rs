@@ -7,7 +7,7 @@ use super::{
 use crate::{
     agent::{Coming, Trouble, blocking},
     event::{Brief, CommitId, Event, Failure, FailureKind, Isolation, NodeId, RunId, because},
-    git::{Bring, CaptureError, Captured, CommitMeta, Content, Expected, GitError, Repository, Scope, TreePolicy, Workspaces, Worktree, ref_of},
+    git::{Bring, CaptureError, Captured, CommitMeta, Content, GitError, Repository, Scope, TreePolicy, Workspaces, Worktree, ref_of},
     merge,
     plan::{PlannedStep, Work},
     prompts,
@@ -85,7 +85,8 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
     let mut coming = None;
     let (worktree, root) = if own {
         let workspaces = only.map_or_else(|| task.services.workspaces.clone(), |only| task.services.workspaces.clone().only(only));
-        let mut worktree = open_in(workspaces.clone(), &slug(&task.node, task.state.attempts), &base).await?;
+        let slug = slug(&task.node, task.state.attempts);
+        let mut worktree = open_in(workspaces.clone(), (&slug, &base), task.state.deeds.workspace.is_none()).await?;
         if task.state.deeds.workspace.is_some() && task.state.conversation.brief().is_none() {
             worktree = anew(workspaces, worktree).await?;
         }
@@ -190,7 +191,7 @@ pub(super) async fn check_apart(
     let slug = format!("{}.{name}-{}", task.node.slug(), &commit.0[..commit.0.len().min(12)]);
     // One that is there was left by a process that died in the middle of the checks.
     discard_named(&task.services, BTreeSet::from([slug.clone()])).await;
-    let worktree = open(&task.services, &slug, commit).await?;
+    let worktree = open(&task.services, (&slug, commit), true).await?;
     let checked = async {
         let Workspace { copy, link, .. } = &step.workspace;
         let links = if copy.is_empty() && link.is_empty() { Vec::new() } else { bring(task, step, &worktree).await? };
@@ -259,13 +260,18 @@ pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathB
     .await
 }
 
-pub(super) async fn open(services: &Services, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {
-    open_in(services.workspaces.clone(), slug, base).await
+/// Makes a worktree, or finds it again after a crash; one that `is_new` is spoken of by no record yet.
+pub(super) async fn open(services: &Services, worktree: (&str, &CommitId), is_new: bool) -> Result<Arc<Worktree>, Trouble> {
+    open_in(services.workspaces.clone(), worktree, is_new).await
 }
 
-async fn open_in(workspaces: Workspaces, slug: &str, base: &CommitId) -> Result<Arc<Worktree>, Trouble> {
+async fn open_in(workspaces: Workspaces, (slug, base): (&str, &CommitId), is_new: bool) -> Result<Arc<Worktree>, Trouble> {
     let (slug, base) = (slug.to_owned(), base.clone());
-    blocking(FailureKind::Isolation, move || workspaces.open(&slug, &base).map(Arc::new).map_err(|error| format!("make the worktree: {error}"))).await
+    blocking(FailureKind::Isolation, move || {
+        let made = if is_new { workspaces.fresh(&slug, &base) } else { workspaces.open(&slug, &base) };
+        made.map(Arc::new).map_err(|error| format!("make the worktree: {error}"))
+    })
+    .await
 }
 
 /// Makes a worktree again that a process left when it died: what commands did in it, whole or in part, is not known, and
@@ -384,17 +390,18 @@ pub(super) async fn record_work(task: &Task, captured: Captured) -> Result<Optio
     Ok(Some(commit))
 }
 
-/// Sets the ref that keeps a node's result.
+/// Sets the ref that keeps a node's result, in which the checkpoint of its attempt ends.
 pub(super) async fn keep_result(task: &Task, commit: &CommitId) -> Result<(), Trouble> {
     let name = task.services.workspaces.ref_name(&task.node.slug(), "result");
-    let (repo, commit) = (task.services.repo.clone(), commit.clone());
-    blocking(FailureKind::Environment, move || repo.set_ref(&name, &commit, Expected::Any)).await
+    let (workspaces, slug, commit) = (task.services.workspaces.clone(), slug(&task.node, task.state.attempts), commit.clone());
+    blocking(FailureKind::Environment, move || workspaces.finish(&slug, (&name, &commit))).await
 }
 
-/// Removes the private copy of a command that makes no commit.
-pub(super) async fn drop_scratch(task: &Task, step: &PlannedStep, place: &Workplace) {
-    let Some(worktree) = place.worktree.clone().filter(|_| !step.writes) else { return };
-    discard(&task.services, worktree).await;
+/// Removes the private copy of a step that makes no commit, however it ended: what was changed there is lost.
+pub(super) async fn drop_scratch(task: &Task, step: &PlannedStep) {
+    if !step.writes && task.own.get().is_some() {
+        discard_named(&task.services, BTreeSet::from([slug(&task.node, task.state.attempts)])).await;
+    }
 }
 
 /// Removes those worktrees of the names that there are; their content is given up.

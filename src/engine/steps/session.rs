@@ -8,7 +8,7 @@ use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Delivery, Event, Failure, FailureKind, NodeId, RunStarted, Why},
-    git::{CaptureError, Captured, CommitMeta, Content, Expected, Joined, TreePolicy, Worktree},
+    git::{CaptureError, Captured, CommitMeta, Content, Joined, TreePolicy, Worktree},
     hooks::Permissions,
     journal::{Ending, Next, NodeState, Recorder, Spent},
     message::{Message, SUBMIT},
@@ -321,8 +321,9 @@ impl SubAgents {
                 .map_err(|error| Failure::of(FailureKind::Environment, &error))?;
             return Err(Failure::new(FailureKind::Isolation, why).into());
         }
-        let worktree = place::open(self.services(), &self.slug(node), order.base).await?;
-        if known.is_none_or(|known| known.deeds.workspace.is_none()) {
+        let is_new = known.is_none_or(|known| known.deeds.workspace.is_none());
+        let worktree = place::open(self.services(), (&self.slug(node), order.base), is_new).await?;
+        if is_new {
             let event = Event::WorkspaceMade {
                 node: node.clone(),
                 base: order.base.clone(),
@@ -436,8 +437,8 @@ impl SubAgents {
     }
 
     async fn keep(&self, node: &NodeId, commit: &CommitId) -> Result<(), Trouble> {
-        let (repo, name, commit) = (self.services().repo.clone(), self.result_ref(node), commit.clone());
-        blocking(FailureKind::Environment, move || repo.set_ref(&name, &commit, Expected::Any)).await
+        let (workspaces, slug, name, commit) = (self.services().workspaces.clone(), self.slug(node), self.result_ref(node), commit.clone());
+        blocking(FailureKind::Environment, move || workspaces.finish(&slug, (&name, &commit))).await
     }
 
     /// Removes a sub-agent's worktree: where it has work, only once all of that is in its commit.

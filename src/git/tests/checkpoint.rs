@@ -1,7 +1,7 @@
 //! Checkpoints and the way back to them.
 use crate::{
     git::{
-        CaptureError, CommitMeta, Content, Expected, GitError, TreePolicy,
+        CaptureError, CommitMeta, Content, GitError, TreePolicy,
         fixture::{Fixture, contents, write},
     },
     secrets::Secrets,
@@ -86,8 +86,7 @@ fn a_stale_owner_is_fenced_off() {
     let second = workspaces.checkpoint(&owner).expect("a checkpoint");
     write(owner.path(), "new.txt", "m\n");
     assert!(matches!(workspaces.checkpoint(&stale), Err(GitError::RefMoved { .. })));
-    assert!(matches!(workspaces.finish(&stale, &base, Expected::Absent), Err(GitError::RefMoved { .. })));
-    workspaces.finish(&owner, &second, Expected::Absent).expect("it is finished");
+    workspaces.finish(owner.slug(), (&workspaces.ref_name("one", "result"), &second)).expect("it is finished");
     assert_eq!(workspaces.repository().refs("refs/spinney").expect("git works"), [("refs/spinney/run-1/one/result".to_owned(), second)]);
 }
 

@@ -83,7 +83,7 @@ fn repositories_that_libgit2_does_not_know_work_too() {
         fs::remove_file(worktree.path().join("a.txt")).expect("it was there");
         workspaces.rollback(&worktree, &point).expect("rolled back");
         assert!(worktree.path().join("a.txt").exists());
-        workspaces.finish(&worktree, &commit, crate::git::Expected::Absent).expect("it is finished");
+        workspaces.finish(worktree.slug(), (&workspaces.ref_name(worktree.slug(), "result"), &commit)).expect("it is finished");
         workspaces.remove(&worktree, crate::git::Content::Captured(&commit)).expect("it is removed");
         fixture.git(&["fsck", "--strict"]);
     }

@@ -149,7 +149,7 @@ fn nothing_uncaptured_is_removed() {
         workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured").commit.expect("something changed");
     let error = workspaces.remove(&worktree, Content::Captured(&commit)).expect_err("no ref keeps it");
     assert!(error.to_string().contains("no ref keeps"), "{error}");
-    workspaces.finish(&worktree, &commit, crate::git::Expected::Absent).expect("it is finished");
+    workspaces.finish(worktree.slug(), (&workspaces.ref_name(worktree.slug(), "result"), &commit)).expect("it is finished");
     workspaces.remove(&worktree, Content::Captured(&commit)).expect("it is removed");
     assert!(!worktree.path().exists());
     assert_eq!(workspaces.slugs().expect("a list"), Vec::<String>::new());
