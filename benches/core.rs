@@ -377,6 +377,7 @@ fn finished(node: &NodeId, call: &str) -> Event {
         verdict: "allowed".to_owned(),
         context: Vec::new(),
         output: None,
+        seen: Vec::new(),
         took_ms: 2,
     }
 }

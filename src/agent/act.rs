@@ -9,7 +9,7 @@ use crate::{
     event::{BlobId, CommitId, Event, Failure, FailureKind, FileBefore, Form, Recovery, because},
     journal::{BlobError, Call, PERSON, Started},
     message::{Block, Message, Raw, Reply, ToolCall, ToolResult, View},
-    tools::{self, Asks, Effect, ToolError, ToolOutput},
+    tools::{self, Asks, Effect, ToolContext, ToolError, ToolOutput},
     trace,
 };
 use futures_util::future::join_all;
@@ -93,21 +93,25 @@ impl Agent<'_> {
                 if let Some(asks) = self.equipment.toolbox.get(&call.call.name).and_then(|tool| tool.asks(&passed.input)) {
                     return self.ask_person(&call.call, asks, passed).await;
                 }
-                let effect = self.recoverable(self.effect(&call.call.name, &passed.input));
+                let asked = self.effect(&call.call.name, &passed.input);
+                // Without walls a command may have reached beyond the worktree, and nothing brings that back.
+                let reaches_out = asked == Effect::Exclusive && self.session.reaches_out;
+                let effect = self.recoverable(asked);
                 lane.wait_as(&effect).await;
-                let recovery = match (&effect, &self.session.delegates) {
+                let before = match (&effect, &self.session.delegates) {
                     (Effect::Delegated, Some(delegates)) => Recovery::Delegated(lane.base().get_or_try_init(|| delegates.present()).await?.clone()),
                     _ => self.recovery(&effect).await?,
                 };
+                let recovery = if reaches_out { Recovery::Unknown } else { before.clone() };
                 let event = Event::ToolStarted {
                     node: self.session.node.clone(),
                     call: call.call.id.clone(),
                     input: passed.rewritten.then(|| passed.input.clone()),
-                    recovery: recovery.clone(),
+                    recovery,
                 };
                 let mut events = vec![self.put(event).await?];
                 lane.begin();
-                events.extend(self.execute(lane, &call.call, passed, &recovery).await?);
+                events.extend(self.execute(lane, &call.call, passed, &before).await?);
                 Ok(events)
             }
         }
@@ -128,6 +132,7 @@ impl Agent<'_> {
             verdict: passed.verdict,
             context: passed.context,
             output: None,
+            seen: Vec::new(),
             took_ms: 0,
         };
         self.equipment.recorder.record(event.clone()).await?;
@@ -142,6 +147,7 @@ impl Agent<'_> {
             verdict: verdict.to_owned(),
             context: Vec::new(),
             output: None,
+            seen: Vec::new(),
             took_ms: 0,
         };
         Ok(vec![self.put(event).await?])
@@ -167,15 +173,16 @@ impl Agent<'_> {
         self.execute(lane, &call.call, passed, &started.recovery).await
     }
 
-    /// Runs a call that passed the gate, asks the hooks about its result and records it.
+    /// Runs a call that passed the gate, asks the hooks about its result and records it. `recovery` says what was before it.
     async fn execute(&self, lane: Lane<'_>, call: &ToolCall, passed: Passed, recovery: &Recovery) -> Result<Vec<Event>, Trouble> {
         let began = self.equipment.clock.elapsed();
+        let tools = ToolContext { seen: Arc::new(self.session.tools.seen.of_call()), ..self.session.tools.clone() };
         let (mut output, before) = match recovery {
             Recovery::Delegated(base) => {
                 let delivered = self.delegate(lane, call, &passed.input, base).await?;
                 (delivered.output, delivered.before.map(Recovery::Rollback))
             }
-            Recovery::Again | Recovery::Restore(_) | Recovery::Rollback(_) | Recovery::Unknown => (self.run_tool(call, &passed.input).await?, None),
+            Recovery::Again | Recovery::Restore(_) | Recovery::Rollback(_) | Recovery::Unknown => (self.run_tool(call, &passed.input, &tools).await?, None),
         };
         output = self.without_secrets(output);
         self.go_on()?;
@@ -207,6 +214,7 @@ impl Agent<'_> {
             verdict: passed.verdict,
             context,
             output: output_blob,
+            seen: tools.seen.news(),
             took_ms: millis(took),
         };
         let event = self.put(event).await?;
@@ -216,11 +224,11 @@ impl Agent<'_> {
         }
     }
 
-    async fn run_tool(&self, call: &ToolCall, input: &Value) -> Result<ToolOutput, Trouble> {
+    async fn run_tool(&self, call: &ToolCall, input: &Value, context: &ToolContext) -> Result<ToolOutput, Trouble> {
         let Some(tool) = self.equipment.toolbox.get(&call.name) else {
             return Ok(ToolOutput { text: format!("there is no tool `{}`", call.name), is_error: true, ..ToolOutput::default() });
         };
-        match tool.call(input, &self.session.tools).await {
+        match tool.call(input, context).await {
             Ok(output) => Ok(output),
             Err(ToolError::Model(text)) => Ok(ToolOutput { response: Value::String(text.clone()), text, is_error: true, ..ToolOutput::default() }),
             Err(ToolError::Fatal(error)) => {

@@ -102,6 +102,8 @@ pub struct Session {
     pub project: PathBuf,
     /// Whether its shell may do anything without asking: it is confined, or somebody said it need not be.
     pub free_shell: bool,
+    /// Whether what its shell does beyond the worktree stays, and nothing can bring it back.
+    pub reaches_out: bool,
     /// Whether whoever runs it tries again where no model can be had; otherwise it waits until the run is resumed.
     pub is_retried: bool,
 }
@@ -167,9 +169,10 @@ where
     })
 }
 
-/// Returns whether the system said that a disk is full, to this program or to git.
+/// Returns whether the system said that a disk is full, to this program or to git, which has a word of its own for what it
+/// could not write of an index or a pack.
 fn says_full(message: &str) -> bool {
-    ["No space left on device", "Disk quota exceeded"].iter().any(|said| message.contains(said))
+    ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full"].iter().any(|said| message.contains(said))
 }
 
 /// An agent at work.
@@ -189,6 +192,7 @@ impl<'a> Agent<'a> {
     pub fn new(equipment: &'a Equipment, session: Session, talk: Conversation) -> Agent<'a> {
         let began = equipment.clock.elapsed();
         let span = trace::agent(&session.spec.name, &session.node);
+        session.tools.seen.recall(talk.seen());
         Agent { equipment, session, talk, prefix: Prefix::default(), began, span, is_repaired: false }
     }
 

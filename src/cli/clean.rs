@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Cleaning, Fate, clean},
+    engine::{Cleaning, Fate, clean, orphans},
     event::RunId,
     journal::RunDir,
     workflow,
@@ -19,7 +19,8 @@ pub(super) fn run(args: &args::Clean, context: &mut Context) -> Result<u8, Faile
     let repo = repository(context)?;
     let older_than = workflow::parse_duration(&args.older_than)
         .ok_or_else(|| Failed::usage(format!("read `--older-than {}`", line(&args.older_than, 40))).hint("write a number and a unit: `90m`, `12h`, `14d`"))?;
-    let runs = RunDir::list(&RunDir::state(repo.main_checkout())).map_err(|error| Failed::of(&error))?;
+    let mut runs = RunDir::list(&RunDir::state(repo.main_checkout())).map_err(|error| Failed::of(&error))?;
+    runs.extend(orphans(&repo, &context.settings.cache).map_err(|error| Failed::of(&error))?);
     let drop = args.drop.iter().map(|run| pick(&runs, run)).collect::<Result<Vec<RunId>, Failed>>()?;
     let cleaning =
         Cleaning { cache: context.settings.cache.clone(), older_than, now: Clock::system().now(), dry_run: args.dry_run, ignored: args.ignored, drop };

@@ -152,7 +152,7 @@ impl Context {
         let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
         let config = folder("XDG_CONFIG_HOME").or_else(|| below_home(".config")).map(|folder| folder.join("spinney"));
         let cache = folder("XDG_CACHE_HOME").or_else(|| below_home(".cache")).unwrap_or_else(std::env::temp_dir).join("spinney");
-        Settings { directory, environment, config, cache, home }
+        Settings { directory, environment, config, cache, home, contained: false }
     }
 
     /// Says what is wrong with the arguments, or shows help; returns the exit code.

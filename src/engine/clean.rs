@@ -4,7 +4,7 @@
 //! interrupted is found again. What it worked must be elsewhere: in the history of a branch that is no run's, or, where that
 //! is so, in the joined commit that took it in. Everything in doubt counts as not landed. What goes with a run that is dropped
 //! by its name is named, and commits that somebody else has put on its branch never go.
-use super::steps::VIEW_PREFIX;
+use super::steps::{VIEW_PREFIX, slug};
 use crate::{
     clock::Timestamp,
     event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress},
@@ -51,9 +51,10 @@ pub enum Fate {
 ///
 /// # Errors
 /// Where the runs cannot be listed.
-pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)>, journal::RunDirError> {
+pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)>, CleanError> {
     let state = RunDir::state(repo.main_checkout());
-    let runs = RunDir::list(&state)?;
+    let mut runs = RunDir::list(&state)?;
+    runs.extend(orphans(repo, &cleaning.cache)?);
     let meant = |run: &RunId| cleaning.drop.is_empty() || cleaning.drop.contains(run);
     Ok(runs
         .into_iter()
@@ -63,6 +64,34 @@ pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)
             (run, fate)
         })
         .collect())
+}
+
+/// Why what is left of runs cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanError {
+    /// The runs cannot be listed.
+    #[error(transparent)]
+    Dir(#[from] journal::RunDirError),
+    /// What they keep cannot be.
+    #[error(transparent)]
+    Git(#[from] GitError),
+}
+
+/// Returns the runs of which only refs or worktrees are left, sorted: somebody has removed `.spinney/state`, `git clean -fdx` say.
+///
+/// # Errors
+/// Where the runs or what they keep cannot be listed.
+pub fn orphans(repo: &Repository, cache: &Path) -> Result<BTreeSet<RunId>, CleanError> {
+    // Without a main checkout each worktree has runs of its own.
+    if repo.common_dir().parent() != Some(repo.main_checkout()) {
+        return Ok(BTreeSet::new());
+    }
+    let refs = repo.refs("refs/spinney")?;
+    let of_refs = refs.iter().filter_map(|(name, _)| name.split('/').nth(2)).map(str::to_owned);
+    let folders = fs::read_dir(cache.join("worktrees").join(repo.id())).into_iter().flatten().flatten();
+    let of_folders = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    let known: BTreeSet<RunId> = RunDir::list(&RunDir::state(repo.main_checkout()))?.into_iter().collect();
+    Ok(of_refs.chain(of_folders).map(RunId).filter(|run| !known.contains(run)).collect())
 }
 
 fn one(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Fate {
@@ -81,14 +110,17 @@ fn one(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Fat
 /// # Errors
 /// Why it stays.
 fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<String, String> {
-    let dir = RunDir::open(state, run).map_err(|error| error.to_string())?;
+    let named = cleaning.drop.contains(run);
+    let dir = match RunDir::open(state, run) {
+        Err(journal::RunDirError::Missing { .. }) => return judged_without_records(repo, run, cleaning),
+        dir => dir.map_err(|error| error.to_string())?,
+    };
     if let Some(owner) = Lease::owner(dir.path()).map_err(|error| error.to_string())? {
         return Err(format!("it is carried out: {}", owner.holder()));
     }
     if let Some(folder) = repo.checked_out(&branch_of(run)).map_err(|error| error.to_string())? {
         return Err(format!("its branch is checked out in {folder}"));
     }
-    let named = cleaning.drop.contains(run);
     let records = match journal::read(dir.path()) {
         Ok(records) => records,
         Err(_) if named => return Ok(format!("dropped, as asked for, though its journal cannot be read{}", dropped(repo, run, cleaning, &[]))),
@@ -174,6 +206,27 @@ fn few(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(FEW)].join(", "))
 }
 
+/// Says why a run may be removed whose records are gone: where nothing tells what its work went into, all must have landed itself.
+fn judged_without_records(repo: &Repository, run: &RunId, cleaning: &Cleaning) -> Result<String, String> {
+    if cleaning.drop.contains(run) {
+        return Ok(format!("dropped, as asked for, though its folder is gone{}", dropped(repo, run, cleaning, &[])));
+    }
+    let lost = || -> Result<Option<String>, GitError> {
+        for (name, commit) in repo.refs(&format!("refs/spinney/{run}"))?.iter().filter(|(name, _)| !is_start(name)) {
+            if !repo.has_landed(commit)? {
+                return Ok(Some(format!("what `{}` keeps", short_name(name))));
+            }
+        }
+        let folder = folder(repo, run, cleaning);
+        let slugs = if folder.is_dir() { Workspaces::new(repo, &folder, run)?.slugs()? } else { Vec::new() };
+        Ok(slugs.into_iter().find(|slug| !slug.starts_with(VIEW_PREFIX)).map(|slug| format!("what the worktree `{slug}` may hold")))
+    };
+    match lost().map_err(|error| format!("its folder is gone, and what it left cannot be judged: {error}"))? {
+        Some(lost) => Err(format!("its folder is gone, and {lost} is on no branch but the run's own: `spinney clean --drop {run}` removes it all the same")),
+        None => Ok("its folder is gone, and its work has landed".to_owned()),
+    }
+}
+
 /// Returns where the worktrees of a run stand.
 fn folder(repo: &Repository, run: &RunId, cleaning: &Cleaning) -> PathBuf {
     cleaning.cache.join("worktrees").join(repo.id()).join(&run.0)
@@ -198,6 +251,9 @@ struct Nodes<'a> {
     /// Until when the work of those is kept that were not chosen.
     losers: HashMap<&'a NodeId, Timestamp>,
     places: BTreeMap<String, (&'a CommitId, &'a NodeId)>,
+    attempts: HashMap<&'a NodeId, u32>,
+    /// Worktrees' names whose work was captured: their checkpoints are what it was on the way.
+    captured: BTreeSet<String>,
 }
 
 impl<'a> Nodes<'a> {
@@ -205,7 +261,12 @@ impl<'a> Nodes<'a> {
         let mut nodes = Nodes::default();
         for record in records {
             match &record.event {
-                Event::WorkCaptured { node, commit, .. } => nodes.made(node, commit),
+                Event::StepStarted { node, attempt } => drop(nodes.attempts.insert(node, *attempt)),
+                Event::WorkCaptured { node, commit, .. } => {
+                    let attempt = nodes.attempts.get(&node.owner()).copied().unwrap_or(1);
+                    nodes.captured.insert(slug(node, attempt));
+                    nodes.made(node, commit);
+                }
                 Event::StepFinished { node, outcome: Outcome::Succeeded(success) } => success.commit.iter().for_each(|commit| nodes.made(node, commit)),
                 Event::MergeAdvanced { node, progress: MergeProgress::Joined { from, .. } } => drop(nodes.joined.insert(from, node.clone())),
                 Event::MergeAdvanced { progress: MergeProgress::Ejected { from, .. }, .. } => drop(nodes.joined.remove(from)),
@@ -250,7 +311,11 @@ impl Work<'_> {
         let branch = branch_of(self.run);
         refs.extend(self.repo.ref_at(&branch)?.map(|commit| (branch, commit)));
         let base = self.repo.tree_of(&self.started.base)?;
-        for (name, commit) in refs.iter().filter(|(name, _)| !is_start(name)) {
+        let is_on_the_way = |name: &str| {
+            let slug = name.strip_suffix("/checkpoint").and_then(|name| name.rsplit('/').next());
+            is_start(name) || slug.is_some_and(|slug| self.nodes.captured.contains(slug))
+        };
+        for (name, commit) in refs.iter().filter(|(name, _)| !is_on_the_way(name)) {
             if !self.is_elsewhere(commit)? && self.repo.tree_of(commit)? != base {
                 return Ok(Some(format!("what `{}` keeps", short_name(name))));
             }
@@ -304,9 +369,13 @@ enum RemoveError {
 }
 
 fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Result<(), RemoveError> {
-    let dir = RunDir::open(state, run)?;
-    let _lease = Lease::take(dir.path(), std::process::id(), cleaning.now)?;
-    if repo.ref_at(&branch_of(run))?.is_some() && !others(repo, run, &journal::read(dir.path()).unwrap_or_default())? {
+    let dir = match RunDir::open(state, run) {
+        Err(journal::RunDirError::Missing { .. }) => None,
+        dir => Some(dir?),
+    };
+    let _lease = dir.as_ref().map(|dir| Lease::take(dir.path(), std::process::id(), cleaning.now)).transpose()?;
+    let records = dir.as_ref().and_then(|dir| journal::read(dir.path()).ok()).unwrap_or_default();
+    if repo.ref_at(&branch_of(run))?.is_some() && !others(repo, run, &records)? {
         repo.delete_branch_of(run)?;
     }
     let folder = folder(repo, run, cleaning);
@@ -320,7 +389,7 @@ fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
     if !moves.is_empty() {
         repo.move_refs(&moves)?;
     }
-    delete(dir.path())
+    dir.map_or(Ok(()), |dir| delete(dir.path()))
 }
 
 fn delete(folder: &Path) -> Result<(), RemoveError> {

@@ -22,6 +22,7 @@ pub mod health;
 mod inbox;
 mod kept;
 mod listeners;
+mod lost;
 mod origin;
 mod people;
 mod powers;
@@ -38,7 +39,7 @@ mod tips;
 mod token;
 mod toolchains;
 
-pub use clean::{Cleaning, Fate, clean};
+pub use clean::{CleanError, Cleaning, Fate, clean, orphans};
 pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
 pub use decide::{Command, Live, decide};
 pub use give_up::{GiveUpError, give_up};

@@ -8,9 +8,10 @@ use super::{
     doctor::Verdict,
     health::{self, Mend},
     inbox::Inbox,
+    lost,
     origin::{ResetError, changed_steps, restore},
     secrets,
-    steps::{Artefacts, CacheStore, lost_worktree, slug},
+    steps::{Artefacts, CacheStore},
     token::Tokens,
     toolchains::toolchains,
 };
@@ -57,6 +58,8 @@ pub struct Settings {
     pub cache: PathBuf,
     /// The user's home.
     pub home: Option<PathBuf>,
+    /// Whether what commands do beyond their worktree is of no account, walls or not: one that a death cuts short is run again.
+    pub contained: bool,
 }
 
 /// Why a run could not be prepared. Fits after "failed to".
@@ -478,9 +481,11 @@ impl Project {
         keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
         let mut events = vec![Event::RunResumed { pid: std::process::id(), steps, given }];
-        for (node, path) in health::lost_worktrees(&records) {
-            let attempt = state.node(&node).map_or(1, |node| node.attempts);
-            let failure = Failure::new(FailureKind::Isolation, lost_worktree(&self.repo, (run, &slug(&node, attempt)), &path)?);
+        if services.reaches_out {
+            lost::give_up(&state, &services.workspaces)?;
+        }
+        for (node, lost) in lost::attempts(&self.repo, (run, &state, &records), services.reaches_out)? {
+            let failure = Failure::new(FailureKind::Isolation, lost);
             warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
             events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false });
         }
@@ -567,6 +572,7 @@ impl Project {
             // Where there are no walls to be had, a script or a recording lifts the asking: whoever runs it has chosen what it says.
             free_shell: options.given.unconfined || confine || models.script.is_some(),
             lifted: !options.given.unconfined && !confine && models.script.is_some(),
+            reaches_out: !confine && !self.settings.contained,
             walls: confine.then(|| self.walls(&caches)).transpose()?,
             model,
             toolbox: self.toolbox.clone(),

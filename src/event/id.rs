@@ -47,6 +47,15 @@ impl BlobId {
     }
 }
 
+/// A file as an agent knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSeen {
+    /// Relative to the workspace, or absolute elsewhere.
+    pub path: String,
+    /// The name that its content would have as a blob; it need not be kept.
+    pub content: BlobId,
+}
+
 /// Writes bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -15,7 +15,7 @@ use crate::{
 };
 pub use choice::{Delivery, Scores, SelectProgress};
 pub(crate) use id::hex;
-pub use id::{BlobId, CommitId, Frame, NodeId, NodeName, RunId, StepId};
+pub use id::{BlobId, CommitId, FileSeen, Frame, NodeId, NodeName, RunId, StepId};
 pub use origin::{Definitions, Given, Origin, Wish};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
@@ -187,6 +187,9 @@ pub enum Event {
         /// The whole output, where the text above is cut.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<BlobId>,
+        /// The files that it read or wrote whole, so that after the death of the process too none is overwritten that has changed since.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        seen: Vec<FileSeen>,
         /// How long it took.
         took_ms: u64,
     },

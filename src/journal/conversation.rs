@@ -3,11 +3,12 @@
 //! The same `apply` builds it live and on resume, so a request after a crash is byte-equal to what it would have been.
 //! Messages only ever grow at the end; results of one reply become one message, in call order, once all are there.
 use crate::{
-    event::{Brief, Event, Failure, Form, HookVerdict, Recovery, Why},
+    event::{BlobId, Brief, Event, Failure, Form, HookVerdict, Recovery, Why},
     message::{Block, Message, Reply, Role, SUBMIT, StopReason, ToolCall, ToolResult, Usage},
 };
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     ops::Deref,
     sync::{Arc, LazyLock},
 };
@@ -59,6 +60,7 @@ pub struct Talk {
     told: usize,
     must_answer: bool,
     shown: Vec<String>,
+    seen: BTreeMap<String, BlobId>,
 }
 
 /// Something a person was asked.
@@ -275,6 +277,11 @@ pub(crate) const CARRIES: &str = "Notification";
 pub(crate) const PERSON: &str = "#person";
 
 impl Talk {
+    /// Returns the files that the agent knows, by path, each with what it last read or wrote there.
+    pub fn seen(&self) -> impl Iterator<Item = (&String, &BlobId)> {
+        self.seen.iter()
+    }
+
     fn apply(&mut self, event: &Event) {
         match event {
             Event::AgentBriefed { brief, .. } => {
@@ -305,7 +312,10 @@ impl Talk {
                     open.started = Some(Started { input: input.clone(), recovery: recovery.clone() });
                 }
             }
-            Event::ToolFinished { result, context, .. } => self.finished(result, context),
+            Event::ToolFinished { result, context, seen, .. } => {
+                self.seen.extend(seen.iter().map(|file| (file.path.clone(), file.content.clone())));
+                self.finished(result, context);
+            }
             Event::QuestionAsked { call, question, form, .. } => self.asked(call, question, form),
             Event::QuestionAnswered { call, allowed, by, note, .. } => {
                 if let Some(open) = self.questions.iter_mut().find(|open| open.call == *call) {

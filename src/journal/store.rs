@@ -130,6 +130,10 @@ impl Store for SqliteStore {
         if rows.is_empty() && !synced {
             return Ok(());
         }
+        // What follows is seen outside of the run: it must not be without a journal, which somebody may have removed under it.
+        if synced && !self.path.exists() {
+            return Err(StoreError::Missing { path: self.path.clone() });
+        }
         self.set_synced(synced).map_err(|error| database(&self.path, error))?;
         insert(&mut self.connection, &rows, self.next).map_err(|error| database(&self.path, error))?;
         self.next += records.len() as u64;
@@ -182,6 +186,10 @@ pub fn read_page(dir: &Path, first: u64, most: u64) -> Result<Vec<Record>, Store
 pub fn settle(dir: &Path) -> Result<(), StoreError> {
     let path = existing(dir)?;
     let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0, u64::MAX)?.records;
+    if records.is_empty() {
+        // Nothing can go on from nothing, and the mark is what tells that there was something.
+        return Err(unless_lost(StoreError::Unbegun { path }, Mark::read(dir).ok().and_then(Result::ok).as_ref()));
+    }
     Mark::all_synced(records.len() as u64).create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
 }
 
@@ -194,10 +202,24 @@ pub(super) fn began(dir: &Path) -> Option<Timestamp> {
 
 fn existing(dir: &Path) -> Result<PathBuf, StoreError> {
     let path = dir.join(FILE);
-    match path.try_exists() {
-        Ok(true) => Ok(path),
-        Ok(false) => Err(StoreError::Missing { path }),
+    match std::fs::metadata(&path) {
+        // A pipe would be waited for.
+        Ok(found) if found.is_file() => Ok(path),
+        Ok(_) => Err(corrupt(&path, "it is no file".to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mark = Mark::read(dir).map_err(|error| system(&mark::beside(&path), error))?;
+            Err(unless_lost(StoreError::Missing { path }, mark.ok().as_ref()))
+        }
         Err(source) => Err(StoreError::Io { path, source }),
+    }
+}
+
+/// Tells a journal that is gone or was emptied from one that never began: the mark beside it has counted its records.
+fn unless_lost(error: StoreError, mark: Option<&Mark>) -> StoreError {
+    let least = mark.map_or(0, Mark::least);
+    match error {
+        StoreError::Missing { path } | StoreError::Unbegun { path } if least > 0 => StoreError::Lost { path, least, found: 0 },
+        other => other,
     }
 }
 
@@ -304,7 +326,7 @@ fn look(path: &Path, first: u64) -> Result<Loaded, StoreError> {
     // First the mark: it must not ask for what is appended in between.
     let mark = path.parent().map_or(Ok(Err(Fault::Missing)), Mark::read).map_err(|error| system(&mark::beside(path), error))?;
     let connection = connect_read_only(path).map_err(|error| database(path, error))?;
-    let loaded = load(&connection, path, first, u64::MAX)?;
+    let loaded = load(&connection, path, first, u64::MAX).map_err(|error| unless_lost(error, mark.as_ref().ok()))?;
     if loaded.format < SEALED {
         return Ok(loaded);
     }

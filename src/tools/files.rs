@@ -3,18 +3,18 @@ use super::{
     ToolError,
     place::{Place, trouble},
 };
+use crate::event::{BlobId, FileSeen};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat},
     io::Errno,
 };
-use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Largest file that is read or written whole: 16 MiB.
@@ -28,22 +28,43 @@ const SEEN_MAX: usize = 20_000;
 
 /// What an agent last read or wrote of each file, so that it does not overwrite what it has not seen.
 #[derive(Debug, Default)]
-pub struct Seen(Mutex<BTreeMap<String, [u8; 32]>>);
+pub struct Seen {
+    all: Arc<Mutex<BTreeMap<String, BlobId>>>,
+    /// What was noted through this, for the record.
+    news: Mutex<Vec<FileSeen>>,
+}
 
 impl Seen {
+    /// Shares what is known with one call, which notes what it adds.
+    pub fn of_call(&self) -> Seen {
+        Seen { all: self.all.clone(), news: Mutex::default() }
+    }
+
+    /// Returns what was noted through this.
+    pub fn news(&self) -> Vec<FileSeen> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Knows again what was recorded before the process died.
+    pub fn recall<'a>(&self, recorded: impl Iterator<Item = (&'a String, &'a BlobId)>) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).extend(recorded.take(SEEN_MAX).map(|(path, content)| (path.clone(), content.clone())));
+    }
+
     /// Notes the content of a file.
     pub(super) fn note(&self, key: &str, content: &[u8]) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() < SEEN_MAX || seen.contains_key(key) {
-            seen.insert(key.to_owned(), Sha256::digest(content).into());
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() < SEEN_MAX || all.contains_key(key) {
+            let seen = FileSeen { path: key.to_owned(), content: BlobId::of(content) };
+            all.insert(seen.path.clone(), seen.content.clone());
+            self.news.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
         }
     }
 
     /// Refuses where the file is not as this agent last saw it. One that it never saw is not refused.
     pub(super) fn check(&self, place: &Place, content: Option<&[u8]>) -> Result<(), ToolError> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(seen) = seen.get(&place.key()) else { return Ok(()) };
-        let is_same = content.is_some_and(|content| *seen == <[u8; 32]>::from(Sha256::digest(content)));
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(seen) = all.get(&place.key()) else { return Ok(()) };
+        let is_same = content.is_some_and(|content| *seen == BlobId::of(content));
         if is_same {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use spinney::{
     agent::Unwatched,
     cli::Context,
     clock::Clock,
-    engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions},
+    engine::{self, Asker, Ended, Models, Prepared, Project, RunOptions, Settings},
     event::{Event, Given, NodeId, Record},
     journal::{Answered, Question},
     llm::{Endpoints, ModelCall, ModelError, Script, script::reply_to},
@@ -79,13 +79,23 @@ pub(crate) struct Drive<'a> {
     inputs: Map<String, Value>,
     asker: Arc<dyn Asker>,
     lent: Option<Arc<dyn Tool>>,
+    contained: bool,
 }
 
 impl Bench {
     /// Prepares to drive runs with a scripted model.
     pub(crate) fn drive_script(&self, script: &str) -> Drive<'_> {
         let models = Models::scripted(Arc::new(Script::parse("script", script).unwrap()), script.to_owned(), &Endpoints::from_env(&|_| None));
-        Drive { bench: self, models, clock: Clock::system(), sent: Arc::default(), inputs: Map::new(), asker: Arc::new(NobodyIsThere), lent: None }
+        Drive {
+            bench: self,
+            models,
+            clock: Clock::system(),
+            sent: Arc::default(),
+            inputs: Map::new(),
+            asker: Arc::new(NobodyIsThere),
+            lent: None,
+            contained: false,
+        }
     }
 
     /// Prepares to drive runs with a model that is a function of what it was sent.
@@ -112,6 +122,7 @@ impl Bench {
             inputs: Map::new(),
             asker: Arc::new(NobodyIsThere),
             lent: None,
+            contained: false,
         }
     }
 }
@@ -131,6 +142,12 @@ impl Drive<'_> {
     /// Gives runs these inputs.
     pub(crate) fn inputs(mut self, inputs: Map<String, Value>) -> Self {
         self.inputs = inputs;
+        self
+    }
+
+    /// Takes it that commands reach nothing beyond their worktree.
+    pub(crate) fn contained(mut self) -> Self {
+        self.contained = true;
         self
     }
 
@@ -175,7 +192,8 @@ impl Drive<'_> {
     }
 
     fn project(&self) -> Project {
-        let mut project = Project::open(Context::settings(self.bench.environment().clone(), self.bench.repo())).unwrap();
+        let settings = Settings { contained: self.contained, ..Context::settings(self.bench.environment().clone(), self.bench.repo()) };
+        let mut project = Project::open(settings).unwrap();
         if let Some(tool) = &self.lent {
             project.toolbox = Arc::new((*project.toolbox).clone().with(tool.clone()));
         }

@@ -36,6 +36,7 @@ mod landing;
 mod limits;
 mod live;
 mod llm;
+mod lost;
 mod people;
 mod plan_command;
 mod real;

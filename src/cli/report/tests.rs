@@ -77,6 +77,7 @@ pub(in crate::cli) fn answered(node: &NodeId, call: &str, text: &str, error: boo
         verdict: "denied by a rule".to_owned(),
         context: Vec::new(),
         output: None,
+        seen: Vec::new(),
         took_ms: 2300,
     }
 }

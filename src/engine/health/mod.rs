@@ -4,5 +4,5 @@ mod run;
 mod runs;
 mod views;
 
-pub(super) use run::{Mend, faults, lost_worktrees};
+pub(super) use run::{Mend, faults, lost_checkpoints, lost_worktrees};
 pub use runs::{faults_of, runs};

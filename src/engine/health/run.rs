@@ -6,7 +6,7 @@ use crate::{
         doctor::Verdict,
         kept::{self, Kept},
     },
-    event::{BlobId, CommitId, Event, Isolation, NodeId, Record, RunId, because},
+    event::{BlobId, CommitId, Event, Isolation, NodeId, Record, Recovery, RunId, because},
     git::{Expected, GitError, Repository, Unsound, short_name},
     journal::{self, BlobError, Blobs, StoreError},
 };
@@ -47,6 +47,8 @@ pub(in crate::engine) enum Mend {
     Letter(String),
     /// The files of a view are put back.
     View(View),
+    /// A ref that keeps nothing whole is taken away.
+    Drop { name: String, at: CommitId },
     /// The journal goes on from what is there of it.
     Journal,
     /// What stands in the place of the lease is put aside.
@@ -79,6 +81,7 @@ impl Mend {
             }
             Mend::Letter(name) => Ok(Inbox::of(dir).refuse(name, "it cannot be read")?),
             Mend::View(view) => Ok(view.put_back(repo)?),
+            Mend::Drop { name, at } => Ok(repo.delete_ref(name, at)?),
             Mend::Journal => Ok(journal::settle(dir)?),
             Mend::Lease => Ok(fs::rename(dir.join("lease"), dir.join("lease.aside"))?),
         }
@@ -122,6 +125,7 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     let mut faults = refs(repo, run, (records, &kept))?;
     faults.extend(objects(repo, (records, &kept), true)?);
     faults.extend(views::faults(repo, run, records, true));
+    faults.extend(torn_refs(repo, run, (records, &kept))?);
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
         let lost =
@@ -137,6 +141,59 @@ type Keeping = BTreeMap<String, Kept>;
 
 fn settled(run: &RunId, records: &[Record]) -> Keeping {
     kept::refs(run, records).into_iter().filter(|(_, kept)| kept.is_settled).collect()
+}
+
+/// The checkpoints of attempts at work, of which something is missing: they keep nothing that can be gone back to, and `git gc` fails
+/// for as long as they stand.
+fn torn_refs(repo: &Repository, run: &RunId, (records, kept): (&[Record], &Keeping)) -> Result<Vec<Fault>, GitError> {
+    let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else { return Ok(Vec::new()) };
+    let is_over = matches!(records.last().map(|record| &record.event), Some(Event::RunFinished { .. }));
+    let found = repo.refs(&format!("refs/spinney/{run}"))?;
+    let mut faults = Vec::new();
+    for (name, at) in found.into_iter().filter(|(name, _)| name.ends_with("/checkpoint") && !kept.contains_key(name)) {
+        if !is_whole(repo, &at, &started.base)? {
+            let detail = format!("the commit {at} that it keeps is not whole: nothing can be brought back to it, and `git gc` fails by it");
+            let fault = Fault::broken(name.clone(), detail).mended_by(Mend::Drop { name, at });
+            faults.push(if is_over {
+                fault.lightly()
+            } else {
+                Fault { hint: Some("`spinney doctor --repair` takes it away; `spinney resume` starts that attempt over".to_owned()), ..fault }
+            });
+        }
+    }
+    Ok(faults)
+}
+
+fn is_whole(repo: &Repository, commit: &CommitId, base: &CommitId) -> Result<bool, GitError> {
+    match repo.unsound_objects(&[commit.clone()].into(), base, false) {
+        Ok(unsound) => Ok(unsound == Unsound::default()),
+        Err(GitError::Failed { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the nodes at work whose files were to be brought back to a checkpoint that is not whole any more, each with that.
+pub(in crate::engine) fn lost_checkpoints(repo: &Repository, records: &[Record]) -> Result<BTreeMap<NodeId, CommitId>, GitError> {
+    let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else { return Ok(BTreeMap::new()) };
+    let mut open: BTreeMap<(&NodeId, &str), &CommitId> = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::ToolStarted { node, call, recovery: Recovery::Rollback(commit), .. } => drop(open.insert((node, call), commit)),
+            Event::ToolFinished { node, result, .. } => drop(open.remove(&(node, result.call.as_str()))),
+            Event::StepStarted { node, .. } | Event::StepFinished { node, .. } | Event::RetryScheduled { node, .. } => {
+                open.retain(|(other, _), _| other.owner() != *node);
+            }
+            Event::RunFinished { .. } => open.clear(),
+            _ => {}
+        }
+    }
+    let mut lost = BTreeMap::new();
+    for ((node, _), commit) in open {
+        if !is_whole(repo, commit, &started.base)? {
+            lost.insert(node.owner(), commit.clone());
+        }
+    }
+    Ok(lost)
 }
 
 fn branch(records: &[Record]) -> Option<(&str, &CommitId)> {

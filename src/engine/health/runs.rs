@@ -2,10 +2,13 @@
 use super::run::{Fault, Mend, all_faults, faults};
 use crate::{
     clock::Timestamp,
-    engine::doctor::{Check, Verdict},
+    engine::{
+        clean::{CleanError, orphans},
+        doctor::{Check, Verdict},
+    },
     event::{Event, Record, RunId, because},
     git::Repository,
-    journal::{self, Lease, RunDir, RunDirError, StoreError},
+    journal::{self, Lease, RunDir, StoreError},
 };
 use std::path::Path;
 
@@ -13,12 +16,18 @@ use std::path::Path;
 ///
 /// # Errors
 /// Where the folder of the runs cannot be read.
-pub fn runs(repo: &Repository, now: Timestamp, repair: bool) -> Result<Vec<Check>, RunDirError> {
+pub fn runs(repo: &Repository, cache: &Path, now: Timestamp, repair: bool) -> Result<Vec<Check>, CleanError> {
     let state = RunDir::state(repo.main_checkout());
     let mut checks = Vec::new();
     for run in RunDir::list(&state)? {
         let dir = RunDir::open(&state, &run)?;
         checks.extend(one(repo, &run, dir.path(), (now, repair)));
+    }
+    for run in orphans(repo, cache)? {
+        let kept = repo.refs(&format!("refs/spinney/{run}"))?.len();
+        let detail = format!("its folder in {} is gone, by `git clean -fdx` say; {kept} commits of it are kept, or worktrees", state.display());
+        let hint = format!("`git for-each-ref refs/spinney/{run}` lists them; `spinney clean` removes what has landed, `spinney clean --drop {run}` the rest");
+        checks.push(said(&run, Fault::broken("runs", detail).lightly().hint(hint), None));
     }
     Ok(checks)
 }
@@ -43,7 +52,7 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
     let owned = if repair { Lease::take(dir, std::process::id(), now).ok() } else { None };
     let repair = owned.is_some();
     let records = match journal::read(dir) {
-        Err(error @ (StoreError::Lost { .. } | StoreError::Unmarked { .. })) => {
+        Err(error @ (StoreError::Lost { found: 1.., .. } | StoreError::Unmarked { .. })) => {
             checks.push(treat(repo, run, dir, (Fault::broken("journal.db", because(&error)).mended_by(Mend::Journal), repair)));
             journal::read(dir)
         }
@@ -51,11 +60,12 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
     };
     let (faults, what) = match records {
         Ok(records) => (all_faults(repo, run, dir, &records), format!("{} records, {}", records.len(), how_it_stands(&records))),
-        Err(StoreError::Missing { .. } | StoreError::Unbegun { .. }) => (Ok(Vec::new()), "it died before its first record; nothing was done by it".to_owned()),
+        Err(StoreError::Missing { .. } | StoreError::Unbegun { .. }) if keeps(repo, run) == 0 => {
+            (Ok(Vec::new()), "it died before its first record; nothing was done by it".to_owned())
+        }
         Err(_) if !checks.is_empty() && !repair => (Ok(Vec::new()), String::new()),
         Err(error) => {
-            let kept = repo.refs(&format!("refs/spinney/{run}")).map_or(0, |refs| refs.len());
-            let hint = format!("nothing can be gone on with; {kept} commits of it are kept: `git for-each-ref refs/spinney/{run}`");
+            let hint = format!("nothing can be gone on with; {} commits of it are kept: `git for-each-ref refs/spinney/{run}`", keeps(repo, run));
             (Ok(vec![Fault::broken("journal.db", because(&error)).hint(hint)]), String::new())
         }
     };
@@ -65,6 +75,11 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
     }
     drop(owned);
     if checks.is_empty() { good(what) } else { checks }
+}
+
+/// Returns how many commits are kept of a run.
+fn keeps(repo: &Repository, run: &RunId) -> usize {
+    repo.refs(&format!("refs/spinney/{run}")).map_or(0, |refs| refs.len())
 }
 
 fn how_it_stands(records: &[Record]) -> &'static str {

@@ -117,6 +117,8 @@ pub struct Services {
     pub free_shell: bool,
     /// Whether it may only since there are no walls to be had, and nobody but a script says what it does.
     pub lifted: bool,
+    /// Whether what a command does beyond its worktree stays: there are no walls around it.
+    pub reaches_out: bool,
     /// The run's journal, for hooks.
     pub journal: PathBuf,
     /// The main checkout.
@@ -202,6 +204,7 @@ impl Services {
             home: self.home.clone(),
             project: self.project.clone(),
             free_shell: self.free_shell,
+            reaches_out: self.reaches_out,
             is_retried: false,
         })
     }

@@ -37,7 +37,7 @@ pub enum StoreError {
         known: i64,
     },
     /// The disk is full.
-    #[error("write the journal {}: the disk is full; the run can be resumed once there is room", .path.display())]
+    #[error("write the journal {}: the disk is full", .path.display())]
     Full {
         /// The file.
         path: PathBuf,
@@ -146,21 +146,19 @@ impl StoreError {
     /// What can be done about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            StoreError::Corrupt { .. } | StoreError::Gap { .. } | StoreError::Unparsable { .. } | StoreError::Altered { .. } => {
-                Some("no other run is touched; `spinney doctor` says what of this one is kept: the commits of its ended steps are")
-            }
+            StoreError::Lost { found: 0, .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Gap { .. }
+            | StoreError::Unparsable { .. }
+            | StoreError::Altered { .. } => Some("no other run is touched; `spinney doctor` says what of this one is kept: the commits of its ended steps are"),
             StoreError::Database { .. } => Some("`spinney doctor` says whether it is damaged, and what of the run is kept"),
             StoreError::Lost { .. } | StoreError::Unmarked { .. } => Some("`spinney doctor --repair` goes on from the records that are there"),
             StoreError::Newer { .. } => Some("use the Spinney that wrote it, or a newer one"),
             StoreError::ReadOnly { .. } => Some("see that this user may write there, and that the file system is not mounted read-only"),
             StoreError::Full { .. } => Some("make room on that file system"),
             StoreError::Unbegun { .. } => Some("nothing was done by it: `spinney run` begins another"),
-            StoreError::Missing { .. }
-            | StoreError::Exists { .. }
-            | StoreError::Busy { .. }
-            | StoreError::Overtaken { .. }
-            | StoreError::Unwritable { .. }
-            | StoreError::Io { .. } => None,
+            StoreError::Missing { .. } => Some("somebody has removed it, with `git clean -fdx` say; what the run keeps stays under refs/spinney"),
+            StoreError::Exists { .. } | StoreError::Busy { .. } | StoreError::Overtaken { .. } | StoreError::Unwritable { .. } | StoreError::Io { .. } => None,
         }
     }
 }
@@ -187,6 +185,8 @@ pub(super) fn database(path: &Path, source: rusqlite::Error) -> StoreError {
         return StoreError::Database { path, source };
     };
     match failure.code {
+        // It maps the index of its log into memory, and has a code of its own where there is no room for that.
+        ErrorCode::SystemIoFailure if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => StoreError::Full { path },
         ErrorCode::DiskFull => StoreError::Full { path },
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => StoreError::ReadOnly { path },
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy { path },

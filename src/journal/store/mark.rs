@@ -54,6 +54,10 @@ impl Mark {
 
     /// Reads the mark of the journal in `dir`.
     pub(super) fn read(dir: &Path) -> io::Result<Result<Mark, Fault>> {
+        if fs::metadata(dir.join(FILE)).is_ok_and(|found| !found.is_file()) {
+            // A pipe would be waited for.
+            return Ok(Err(Fault::Damaged));
+        }
         for _ in 0..LOOKS {
             match fs::read(dir.join(FILE)) {
                 Ok(bytes) => match std::str::from_utf8(&bytes).ok().and_then(Mark::parse) {

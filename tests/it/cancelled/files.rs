@@ -101,7 +101,7 @@ fn the_files_of_agents_that_wait_are_kept_and_named() {
 fn a_process_that_dies_at_any_record_of_the_calling_off_changes_nothing() {
     for death in [Death::BeforeTheNext, Death::Untold] {
         let bench = bench();
-        let drive = bench.drive_script(SCRIPT);
+        let drive = bench.drive_script(SCRIPT).contained();
         waiting(&drive);
         let run = bench.newest();
         let dir = bench.repo().join(".spinney/state/runs").join(&run.0);

@@ -5,7 +5,7 @@ use spinney::{
     agent::Unwatched,
     cli::Context,
     clock::Clock,
-    engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
+    engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, Settings, SetupError},
     event::{Event, Given, NodeId, Outcome, Record, RunId},
     journal::{Answered, Journal, Lease, Question, RunDir, SqliteStore, Store, StoreError},
     llm::{Endpoints, Script},
@@ -188,7 +188,9 @@ pub(crate) fn options() -> RunOptions {
 }
 
 fn prepare(tale: &Tale, bench: &Bench) -> (Project, Models, Arc<Plan>) {
-    let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
+    // What its commands do is done in their worktrees, so that walls would change nothing.
+    let settings = Settings { contained: true, ..Context::settings(bench.environment().clone(), bench.repo()) };
+    let project = Project::open(settings).unwrap();
     let models = Models::scripted(Arc::new(Script::parse("script", tale.script).unwrap()), tale.script.to_owned(), &Endpoints::from_env(&|_| None));
     let (plan, _) = project.compile(&project.workflow("durable").unwrap(), &models).unwrap_or_else(|error| panic!("{error}"));
     (project, models, Arc::new(plan))

@@ -12,7 +12,7 @@ use spinney::{
     agent::Unwatched,
     cli::Context,
     clock::{Clock, Timestamp},
-    engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, SetupError},
+    engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, Settings, SetupError},
     event::{Event, Given, NodeId, Record, RunId},
     journal::{Answered, Journal, LeaseError, Question, RunDir},
     plan::Plan,
@@ -143,7 +143,8 @@ impl World {
         let bench = template().copied();
         let yaml = scenario.yaml(&bench.path("outside").display().to_string());
         let bench = bench.workflow("simulated", &yaml);
-        let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).map_err(|error| error.to_string())?;
+        let settings = Settings { contained: true, ..Context::settings(bench.environment().clone(), bench.repo()) };
+        let project = Project::open(settings).map_err(|error| error.to_string())?;
         let mind = Arc::new(Mind::new(scenario, faults.broken.clone()));
         let mut models = Models::scripted(mind.clone(), "simulated".to_owned(), &spinney::llm::Endpoints::from_env(&|_| None));
         models.providers.extend(["first", "second", "small"].map(str::to_owned));
