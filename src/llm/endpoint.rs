@@ -10,10 +10,12 @@ const OPENAI_URL: &str = "https://api.openai.com/v1";
 const GEMINI_URL: &str = "https://generativelanguage.googleapis.com/v1beta";
 
 /// The providers that are known without any configuration: the one list of them.
-pub const BUILT_IN: [BuiltIn; 5] = [
+pub const BUILT_IN: [BuiltIn; 6] = [
     BuiltIn::keyed("anthropic", Protocol::Anthropic, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
     BuiltIn::keyed("openai", Protocol::OpenAiResponses, OPENAI_URL, "OPENAI_BASE_URL", "OPENAI_API_KEY"),
     BuiltIn::keyed("gemini", Protocol::Gemini, GEMINI_URL, "GEMINI_BASE_URL", "GEMINI_API_KEY"),
+    // The same under the name of who serves it.
+    BuiltIn::keyed("google", Protocol::Gemini, GEMINI_URL, "GEMINI_BASE_URL", "GEMINI_API_KEY"),
     BuiltIn::local("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_HOST"),
     BuiltIn::local("local", "http://127.0.0.1:8080/v1", "LOCAL_BASE_URL"),
 ];
@@ -408,7 +410,7 @@ mod tests {
         for model in ["gpt-6-sol", "/x", "openai/", "mistral/large", ""] {
             let error = endpoints.require(model).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::UnknownModel, "{model}");
-            assert!(error.hint.unwrap().contains("anthropic, gemini, local, ollama, openai"));
+            assert!(error.hint.unwrap().contains("anthropic, gemini, google, local, ollama, openai"));
         }
     }
 
