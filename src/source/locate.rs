@@ -7,7 +7,7 @@ impl Source {
     ///
     /// Plain, quoted, literal and folded scalars differ from their value in white space only (indentation, folded
     /// lines) and, where quoted, in escapes; so both are walked side by side over everything else. Where that does not
-    /// come out (a `\u` escape, say) the answer is the whole scalar.
+    /// come out the answer is the whole scalar.
     pub fn locate(&self, scalar: Span, value: &str, part: Range<usize>) -> Span {
         let raw = self.text.get(scalar.range()).unwrap_or_default();
         let quoted = |quote: char| raw.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
@@ -64,14 +64,17 @@ impl Iterator for Letters<'_> {
             let second = rest[letter.len_utf8()..].chars().next();
             match (self.style, letter, second) {
                 (Style::Single, '\'', Some('\'')) => self.at += 1,
-                (Style::Double, '\\', Some(escaped)) => {
-                    self.at += escaped.len_utf8();
-                    match escaped {
-                        '"' | '\\' | '/' => return Some((escaped, start..self.at)),
-                        'n' | 't' | 'r' | ' ' | '\n' | '\r' => continue,
-                        // Another escape: no letter of the value equals this one, so that the walk ends.
-                        _ => return Some(('\0', start..self.at)),
+                (Style::Double, '\\', Some('\n' | '\r')) => {
+                    self.at += 1;
+                    continue;
+                }
+                (Style::Double, '\\', Some(_)) => {
+                    let (letter, length) = escaped(&rest[1..])?;
+                    self.at += length;
+                    if letter.is_whitespace() {
+                        continue;
                     }
+                    return Some((letter, start..self.at));
                 }
                 _ => {}
             }
@@ -80,6 +83,41 @@ impl Iterator for Letters<'_> {
             }
         }
     }
+}
+
+/// Reads what stands behind a backslash in a double-quoted scalar: the letter it means, and its length in bytes.
+fn escaped(text: &str) -> Option<(char, usize)> {
+    let kind = text.chars().next()?;
+    let digits = |count: usize| u32::from_str_radix(text.get(1..=count)?, 16).ok();
+    let of = |count: usize| Some((char::from_u32(digits(count)?)?, 1 + count));
+    let letter = match kind {
+        'x' => return of(2),
+        'U' => return of(8),
+        // Two of these make one letter where the first is the high half of it.
+        'u' => match digits(4)? {
+            high @ 0xD800..=0xDBFF => {
+                let low = text.get(5..)?.strip_prefix("\\u").and_then(|low| u32::from_str_radix(low.get(..4)?, 16).ok())?;
+                let low = low.checked_sub(0xDC00).filter(|low| *low < 0x400)?;
+                return Some((char::from_u32(0x1_0000 + ((high - 0xD800) << 10) + low)?, 11));
+            }
+            _ => return of(4),
+        },
+        '0' => '\0',
+        'a' => '\u{7}',
+        'b' => '\u{8}',
+        't' | '\t' => '\t',
+        'n' => '\n',
+        'v' => '\u{b}',
+        'f' => '\u{c}',
+        'r' => '\r',
+        'e' => '\u{1b}',
+        'N' => '\u{85}',
+        '_' => '\u{a0}',
+        'L' => '\u{2028}',
+        'P' => '\u{2029}',
+        other => other,
+    };
+    Some((letter, kind.len_utf8()))
 }
 
 #[cfg(test)]
@@ -105,6 +143,26 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_found_behind_every_escape() {
+        let escapes = [
+            ("\\u0041", "A"),
+            ("\\x41", "A"),
+            ("\\U0001F642", "🙂"),
+            ("\\uD83D\\uDE42", "🙂"),
+            ("\\u0020", " "),
+            ("\\_", "\u{a0}"),
+            ("\\L", "\u{2028}"),
+            ("\\e", "\u{1b}"),
+            ("\\0", "\0"),
+            ("\\/", "/"),
+        ];
+        for (raw, value) in escapes {
+            let scalar = format!("\"{raw}{{{{ y{raw} }}}}\"");
+            assert_eq!(located(&format!("a: {scalar}"), &scalar, &format!("{value}{{{{ y{value} }}}}"), "y"), "y", "{raw}");
+        }
+    }
+
+    #[test]
     fn a_part_without_letters_stands_after_what_comes_before_it() {
         let source = Source { name: String::new(), text: "a: \"1 +\"".to_owned() };
         assert_eq!(source.locate(Span { start: 3, end: 8 }, "1 +", 3..3), Span { start: 7, end: 7 });
@@ -112,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_walked_is_the_whole_scalar() {
-        assert_eq!(located("a: \"\\u0041 {{ y }}\"", "\"\\u0041 {{ y }}\"", "A {{ y }}", "y"), "\"\\u0041 {{ y }}\"");
+        assert_eq!(located("a: \"\\u00 {{ y }}\"", "\"\\u00 {{ y }}\"", "A {{ y }}", "y"), "\"\\u00 {{ y }}\"");
         let source = Source { name: String::new(), text: "é".to_owned() };
         assert_eq!(source.locate(Span { start: 1, end: 9 }, "x", 0..1), Span { start: 1, end: 9 });
     }
