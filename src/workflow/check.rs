@@ -1,6 +1,5 @@
 //! Checks a tree against the table of keys: everything that can be said of a file without knowing what it means.
 use super::{
-    duration::parse_duration,
     keys::{MAX_NAME, Name, Object, Shape},
     yaml::{Entry, Node, Yaml},
 };
@@ -173,7 +172,7 @@ impl Checker<'_> {
             }
             (Shape::Object(object), Yaml::Map(entries)) => self.object(entries, object, place),
             (Shape::Version, Yaml::Number(number)) => {
-                if number.as_u64() != Some(1) {
+                if node.value.whole() != Some(1) {
                     let message = format!("version {number} of the language is not known here");
                     self.report(Diagnostic::error(codes::VERSION, self.source, node.span, message).help("this program reads `version: 1`"));
                 }
@@ -211,7 +210,7 @@ impl Checker<'_> {
     }
 
     fn duration(&mut self, node: &Node, zero: bool, place: Place<'_>) {
-        match node.value.scalar(self.source, node.span).as_deref().and_then(parse_duration) {
+        match node.value.duration(self.source, node.span) {
             Some(duration) if zero || !duration.is_zero() => {}
             Some(_) => self.error(codes::OUT_OF_RANGE, node.span, format!("{place} must be above 0")),
             None => {

@@ -2,14 +2,14 @@
 use std::time::Duration;
 
 /// The longest duration, so that sums of a few never overflow.
-const MAX: Duration = Duration::from_hours(400 * 24);
+pub(super) const MAX_DURATION: Duration = Duration::from_hours(400 * 24);
 
 /// Reads `90s`, `30m`, `2h`, `1h30m`, `7d`, `250ms`, or a bare number of seconds. Units go from large to small, each
 /// once; anything else, and more than 400 days, is `None`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Duration::from_secs(seconds)).filter(|duration| *duration <= MAX);
+        return Some(Duration::from_secs(seconds)).filter(|duration| *duration <= MAX_DURATION);
     }
     let mut rest = text;
     let mut units = UNITS.iter();
@@ -23,7 +23,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         total_ms = total_ms.checked_add(number.checked_mul(*unit_ms)?)?;
         rest = &rest[digits + letters..];
     }
-    (!text.is_empty()).then_some(Duration::from_millis(total_ms)).filter(|duration| *duration <= MAX)
+    (!text.is_empty()).then_some(Duration::from_millis(total_ms)).filter(|duration| *duration <= MAX_DURATION)
 }
 
 #[cfg(test)]

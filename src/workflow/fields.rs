@@ -3,7 +3,6 @@
 //! The check has already told what is wrong; so a value of another type reads as absent here, and decoding goes on to
 //! find what else there is to tell.
 use super::{
-    duration::parse_duration,
     keys::Object,
     words::Word,
     yaml::{Entry, Node, Yaml},
@@ -124,8 +123,7 @@ impl<'a> Fields<'a> {
     /// Reads a duration.
     pub(super) fn duration(&self, key: &'static str) -> Option<Spanned<Duration>> {
         let node = self.node(key)?;
-        let written = node.value.scalar(self.source, node.span)?;
-        parse_duration(&written).map(|duration| Spanned::new(duration, node.span))
+        node.value.duration(self.source, node.span).map(|duration| Spanned::new(duration, node.span))
     }
 
     /// Reads a word of a closed set.

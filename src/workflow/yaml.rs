@@ -2,13 +2,14 @@
 //!
 //! The parser is `serde-saphyr`; this file only keeps what a decoder and its diagnostics need. Budgets bound the size,
 //! the depth and what aliases may multiply, so that a hostile file is refused before it costs anything.
+use super::duration::parse_duration;
 use crate::source::{Diagnostic, Source, Span, Spanned, codes};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Number, Value};
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// The longest file that is read, in bytes.
 const MAX_BYTES: usize = 8 << 20;
@@ -71,6 +72,14 @@ impl Yaml {
         let Yaml::Number(number) = self else { return None };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only whole numbers that fit go through the cast")]
         number.as_u64().or_else(|| number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n)).map(|n| n as u64))
+    }
+
+    /// Returns it as a duration: a number is seconds.
+    pub(super) fn duration(&self, source: &Source, span: Span) -> Option<Duration> {
+        match self {
+            Yaml::Number(_) => parse_duration(&self.whole()?.to_string()),
+            scalar => scalar.scalar(source, span).as_deref().and_then(parse_duration),
+        }
     }
 
     /// Returns a scalar as its author wrote it: `8080` and `true` keep their letters.
