@@ -12,7 +12,7 @@ use super::{
     screen::{Tone, listed, paint, plural, short, thousands},
 };
 use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
-use crate::{event::RunId, journal::RunDir};
+use crate::{event::RunId, journal::RunDir, workflow::Power};
 use serde_json::Value;
 use std::{collections::HashMap, fmt::Write as _, io, time::Duration};
 
@@ -110,7 +110,12 @@ impl<'a> Page<'a> {
         self.steps(depth, path, &graph.steps);
         if let Some(orchestrator) = &graph.orchestrator {
             let _ = writeln!(self.text, "\n{before}  {}  watches over the items", paint(self.color, Tone::Name, "orchestrator"));
-            self.agent(depth, orchestrator);
+            self.fact(depth, "may", &orchestrator.may.join(", "));
+            if orchestrator.may.iter().any(|power| power == Power::AddItems.word()) {
+                self.fact(depth, "adds", &format!("{} items at most", orchestrator.max_added));
+            }
+            self.fact(depth, "wakes at", &orchestrator.wake.iter().map(|wake| wake.words()).chain(["end"]).collect::<Vec<_>>().join(", "));
+            self.agent(depth, &orchestrator.agent);
         }
         for (title, steps) in [("After a failure", &graph.on_failure), ("Always at the end", &graph.finally)] {
             if !steps.is_empty() {

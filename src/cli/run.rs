@@ -257,7 +257,7 @@ fn at_work(plan: &Plan) -> impl Iterator<Item = &Arc<AgentSpec>> {
         Work::Select(select) => select.judge.as_ref().map(|judge| &judge.agent),
         Work::Run { .. } | Work::Approve(_) | Work::Workflow(_) | Work::Loop(_) => None,
     });
-    let orchestrator = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent));
+    let orchestrator = plan.orchestrator.as_ref().map(|spec| &spec.agent);
     of_steps.chain(orchestrator)
 }
 

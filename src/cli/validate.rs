@@ -180,7 +180,7 @@ pub(super) fn catalog(project: &Project) -> Catalog {
 
 /// Loads and compiles a workflow with all its rules, whether or not they are trusted.
 pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    Plan::compile(&Workflow::load(&Arc::new(source))?, catalog)
+    Plan::compile(&Workflow::read(&Arc::new(source))?, catalog)
 }
 
 fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
@@ -196,7 +196,7 @@ fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
         more: 0,
         is_left: false,
     };
-    let workflow = match Workflow::load(&source) {
+    let workflow = match Workflow::read(&source) {
         Ok(workflow) => workflow,
         Err(errors) => return Verdict { half: true, ..verdict.wrong(errors) },
     };

@@ -105,6 +105,20 @@ impl Accounts {
     }
 }
 
+/// Returns the budgets below the run's own that hold for a node, each with what has been used of it.
+pub(super) fn used(state: &RunState, node: &NodeId) -> Vec<(Limits, Spent)> {
+    let of = |key: &(NodeId, Of)| {
+        let mut spent = Spent::default();
+        for (id, other) in state.nodes().into_iter().filter(|(id, _)| id.helper.is_none()) {
+            if levels(state, id).iter().any(|level| level.key == *key) {
+                spent += other.spent;
+            }
+        }
+        spent
+    };
+    levels(state, node).iter().map(|level| (Limits::only(level.budget), of(&level.key))).collect()
+}
+
 /// Returns the budgets that hold for a node, from the outside in.
 fn levels<'s>(state: &'s RunState, node: &NodeId) -> Vec<Level<'s>> {
     let mut found = Vec::new();

@@ -45,7 +45,9 @@ impl Definer<'_> {
     /// Every field of a step is named here, so that whoever adds one says whether it counts.
     fn step(&self, step: &PlannedStep) -> Map<String, Value> {
         let PlannedStep { id: _, span: _, work, condition, for_each, matrix, retry_with, cache, workspace, cwd, scope, reads: _, .. } = step;
-        let PlannedStep { writes, verify, output_schema, parse, file, budget: _, timeout: _, idle_timeout: _, retry, allow_failure, env, .. } = step;
+        let PlannedStep {
+            writes, verify, output_schema, parse, item_schema: _, file, budget: _, timeout: _, idle_timeout: _, retry, allow_failure, env, ..
+        } = step;
         let (None | Some(Cache { key: _, inputs: _ })) = cache;
         let (None | Some(Retry { .. })) = retry;
         let mut parts = self.work(work);
@@ -91,7 +93,7 @@ impl Definer<'_> {
                 "agent": select.judge.as_ref().map(|judge| self.agent(&judge.agent)),
             }),
             Work::Approve(Approve { message, show, timeout: _, on_timeout }) => {
-                json!({"approve": message.value, "show": show.map(|show| format!("{show:?}")), "on_timeout": on_timeout.map(|then| format!("{then:?}"))})
+                json!({"approve": message.value, "show": show.map(|show| format!("{show:?}")), "on_timeout": on_timeout.as_deref().map(|then| format!("{then:?}"))})
             }
             Work::Workflow(call) => {
                 json!({"workflow": self.whole(&call.plan), "with": call.with.iter().map(|(name, value)| json!([name, value.value])).collect::<Value>()})
@@ -111,7 +113,7 @@ impl Definer<'_> {
 
     fn orchestrator(&self) -> Option<Map<String, Value>> {
         let spec = self.plan.orchestrator.as_ref()?;
-        let mut parts = self.agent(self.plan.agents.get(&spec.agent)?);
+        let mut parts = self.agent(self.plan.agents.get(&spec.agent.name)?);
         parts.insert("orchestrator".to_owned(), json!([format!("{:?}", spec.may), format!("{:?}", spec.wake), spec.supervises]));
         // It is told of all steps when it begins.
         let steps: Vec<Value> = self.plan.steps().map(|step| json!([step.id, step.is_fan()])).collect();

@@ -1,15 +1,17 @@
 //! What the orchestrator is told when it is woken: a bounded digest of what changed, envelopes and not transcripts.
 use crate::{
-    event::{Event, NodeId, Outcome, Wake},
+    event::{Event, NodeId, Outcome, StepId, Wake},
     journal::{NodeState, RunState},
     message::Message,
 };
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Bytes of one item's output in a digest.
 const OUTPUT_BYTES: usize = 2_000;
 /// Items described one by one in a digest; the rest is counted.
 const ITEMS: usize = 40;
+/// Steps named one by one, in a digest and in the orchestrator's first message; the rest is counted.
+pub(super) const STEPS: usize = 100;
 
 /// Makes the event that wakes the orchestrator, from what it has not been told yet.
 pub(super) fn woken(state: &RunState, node: &NodeId, idle: bool) -> Option<Event> {
@@ -72,13 +74,27 @@ fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// Says where the steps stand: those with items and those that failed first, the rest as far as there is room; how many more
+/// there are of each kind is counted.
 fn overview(text: &mut String, state: &RunState, orchestrator: &NodeId) {
     let Some(frame) = state.frame(&orchestrator.within) else { return };
-    for id in frame.plan.order() {
-        let node = orchestrator.beside(id);
-        let word = state.outcome(&node).map_or("open", Outcome::word);
-        let items = state.fan(&node).map(|fan| format!(", {} of {} items ended", fan.items.len() - fan.open, fan.items.len())).unwrap_or_default();
-        let _ = writeln!(text, "step {id}: {word}{items}");
+    let word = |id: &StepId| state.outcome(&orchestrator.beside(id)).map_or("open", Outcome::word);
+    let order = frame.plan.order();
+    let (first, rest): (Vec<&StepId>, Vec<&StepId>) = order.iter().partition(|id| {
+        state.fan(&orchestrator.beside(id)).is_some() || state.outcome(&orchestrator.beside(id)).is_some_and(|outcome| outcome.failure().is_some())
+    });
+    let mut unsaid: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, id) in first.into_iter().chain(rest).enumerate() {
+        if at >= STEPS {
+            *unsaid.entry(word(id)).or_default() += 1;
+            continue;
+        }
+        let items = state.fan(&orchestrator.beside(id)).map(|fan| format!(", {} of {} items ended", fan.items.len() - fan.open, fan.items.len()));
+        let _ = writeln!(text, "step {id}: {}{}", word(id), items.unwrap_or_default());
+    }
+    if !unsaid.is_empty() {
+        let unsaid: Vec<String> = unsaid.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+        let _ = writeln!(text, "and more steps: {}", unsaid.join(", "));
     }
 }
 

@@ -4,6 +4,7 @@
 //! and folded into the next decision. A worker's event is checked like any other; nothing happens twice because the same
 //! loop runs a fresh and a resumed run.
 mod accounts;
+mod added;
 mod ask_person;
 mod caches;
 mod carry;
@@ -48,7 +49,8 @@ pub use listeners::{Unheard, listeners, who_can_be_told};
 pub use origin::{Again, Moved, Reset, ResetError, Whence};
 pub use people::{Asker, Spoken};
 pub use preview::{
-    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, StepPreview,
+    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, Preview,
+    StepPreview,
 };
 pub(crate) use project::SCRIPTED;
 pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};

@@ -3,8 +3,9 @@
 //! A power is a tool. Its call is examined against the state of the run, recorded, and visible; nothing else it says
 //! changes anything.
 use super::{
+    added,
     ask_person::AskPerson,
-    fan, scope,
+    digest, fan, scope,
     steps::{self, End, Opening, Services, Sessions, Workplace},
 };
 use crate::{
@@ -13,9 +14,9 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, NodeState, Recorder, RunState},
     message::ToolSpec,
-    plan::{AgentSpec, OrchestratorSpec, Plan},
+    plan::{OrchestratorSpec, Plan, PlannedStep},
     tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, Toolbox},
-    workflow::{Access, Power},
+    workflow::Power,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -108,6 +109,7 @@ fn add(state: &RunState, orchestrator: &NodeId, spec: &OrchestratorSpec, step: &
     let scope = scope::scope(state, step, &planned.reads);
     let items = fan::more(planned, for_each, &scope, present.items.len(), values).map_err(|failure| failure.message)?;
     fan::check(&items, &present.keys().collect::<BTreeSet<_>>())?;
+    added::check(state, step, planned, &scope, &items)?;
     let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
     Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: orchestrator.clone(), max_parallel: None }], said))
 }
@@ -159,7 +161,7 @@ impl Watcher {
         let bug = || Trouble::Failed(Failure::new(FailureKind::Bug, "the orchestrator was never briefed"));
         let spec = self.plan.orchestrator.as_ref().ok_or_else(bug)?;
         let brief = self.talk.brief().cloned().ok_or_else(bug)?;
-        let agent = agent(&self.plan, spec).ok_or_else(bug)?;
+        let agent = spec.agent.clone();
         let view = steps::view(services, &self.base).await?;
         let place = Workplace {
             worktree: None,
@@ -181,25 +183,21 @@ impl Watcher {
     }
 }
 
-fn agent(plan: &Plan, spec: &OrchestratorSpec) -> Option<Arc<AgentSpec>> {
-    let mut agent = (**plan.agents.get(&spec.agent)?).clone();
-    agent.access = Access::Read;
-    agent.tools.extend(spec.may.iter().map(|power| name(*power).to_owned()));
-    agent.tools.sort();
-    agent.tools.dedup();
-    Some(Arc::new(agent))
-}
-
 /// Makes the event that begins an orchestrator's conversation.
 pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> Option<Event> {
     let frame = state.frame(&node.within)?;
     let plan = &frame.plan;
     let spec = plan.orchestrator.as_ref()?;
-    let agent = agent(plan, spec)?;
     let started = state.started()?;
     let inputs = frame.inputs.as_ref().unwrap_or(&started.inputs);
-    let steps: Vec<String> = plan.steps().map(|step| format!("- {}{}", step.id, if step.is_fan() { " (one agent for each item)" } else { "" })).collect();
-    let supervised: Vec<&str> = spec.supervises.iter().map(|step| step.0.as_str()).collect();
+    let said = |step: &PlannedStep| format!("- {}{}", step.id, if step.is_fan() { " (one agent for each item)" } else { "" });
+    let mut steps: Vec<String> = plan.steps().take(digest::STEPS).map(said).collect();
+    let mut supervised: Vec<String> = spec.supervises.iter().take(digest::STEPS).map(|step| step.0.clone()).collect();
+    for (named, all) in [(&mut steps, plan.order().len()), (&mut supervised, spec.supervises.len())] {
+        if all > named.len() {
+            named.push(format!("and {} more", all - named.len()));
+        }
+    }
     let message = format!(
         "You are the orchestrator of run {} of the workflow `{}`. {}\nInputs: {}\nSteps:\n{}\nYou watch over the items of: {}. You are woken when something changes, always in this conversation. Your tools are all the power you have; what you only say changes nothing.",
         started.run,
@@ -209,26 +207,17 @@ pub(super) fn briefed(state: &RunState, node: &NodeId, services: &Services) -> O
         steps.join("\n"),
         if supervised.is_empty() { "nothing".to_owned() } else { supervised.join(", ") },
     );
-    let mut brief = steps::brief(services, plan, &agent, (&message, None));
+    let mut brief = steps::brief(services, plan, &spec.agent, (&message, None));
     let (desk, _) = mpsc::channel(1);
     brief.tools.extend(tools(node, spec, &desk).iter().map(|tool| tool.spec().clone()));
     brief.tools.sort_by(|a, b| a.name.cmp(&b.name));
     Some(Event::AgentBriefed { node: node.clone(), brief: Arc::new(brief) })
 }
 
-fn name(power: Power) -> &'static str {
-    match power {
-        Power::AddItems => "AddItems",
-        Power::Retry => "RetryItem",
-        Power::Stop => "StopItem",
-        Power::Ask => "AskPerson",
-    }
-}
-
 fn tools(node: &NodeId, spec: &OrchestratorSpec, desk: &mpsc::Sender<Petition>) -> Vec<Arc<dyn Tool>> {
     let tool = |power: &Power| match PowerTool::new(*power, node.clone(), desk.clone()) {
         Some(tool) => Arc::new(tool) as Arc<dyn Tool>,
-        None => Arc::new(AskPerson::new(name(*power))),
+        None => Arc::new(AskPerson::new(power.tool())),
     };
     spec.may.iter().map(tool).collect()
 }
@@ -259,7 +248,7 @@ impl PowerTool {
             Power::Stop => ("Stops an item that has not ended. What it did so far is not merged.", item),
             Power::Ask => return None,
         };
-        let spec = ToolSpec { name: name(power).to_owned(), description: description.to_owned(), input_schema };
+        let spec = ToolSpec { name: power.tool().to_owned(), description: description.to_owned(), input_schema };
         Some(PowerTool { power, orchestrator, spec, desk })
     }
 

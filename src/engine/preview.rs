@@ -10,7 +10,7 @@ mod known;
 use super::project::Project;
 use crate::{
     clock::millis,
-    event::{CommitId, StepId},
+    event::{CommitId, StepId, Wake},
     llm::Endpoints,
     plan::{AliasSaid, Limits, ModelSpec, NamedBy, Plan, PlannedStep, Work},
     prompts::Scope,
@@ -64,7 +64,7 @@ pub struct GraphPreview {
     /// The steps, needs before what needs them.
     pub steps: Vec<StepPreview>,
     /// The agent that watches.
-    pub orchestrator: Option<AgentPreview>,
+    pub orchestrator: Option<OrchestratorPreview>,
     /// Steps of a run that failed.
     pub on_failure: Vec<StepPreview>,
     /// Steps at the end of every run.
@@ -171,6 +171,22 @@ pub struct AgentPreview {
     pub limits: LimitsShown,
     /// Sessions of one try of one item.
     pub sessions: u64,
+}
+
+/// The agent that watches over a run, as it is at work.
+#[derive(Debug, Clone, Serialize)]
+pub struct OrchestratorPreview {
+    /// Who it is; its powers are among its tools.
+    #[serde(flatten)]
+    pub agent: AgentPreview,
+    /// What it may do.
+    pub may: Vec<String>,
+    /// How many items it may add in all.
+    pub max_added: u32,
+    /// When it is woken besides the end.
+    pub wake: Vec<Wake>,
+    /// The steps whose items it watches over.
+    pub supervises: Vec<String>,
 }
 
 /// What the template of a model gives for some of the items of a step.

@@ -327,10 +327,10 @@ impl Project {
     /// Finds a workflow by name, or by a path that ends in `.yaml` or `.yml`.
     ///
     /// # Errors
-    /// Where there is none, or it does not load.
+    /// Where there is none, or it is not YAML. What else is wrong with it is told when it is compiled.
     pub fn workflow(&self, name: &str) -> Result<Workflow, SetupError> {
         let (source, trusted) = self.workflow_source(name)?;
-        let mut workflow = Workflow::load(&Arc::new(source))?;
+        let mut workflow = Workflow::read(&Arc::new(source))?;
         workflow.defaults.lay_under(&self.configuration.defaults());
         if !trusted {
             workflow.forget_allow_rules();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Budget, OnExceed, Permissions, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, OnExceed, Permissions, Power, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,6 +30,8 @@ pub(super) struct Agents<'a> {
     used: BTreeSet<String>,
     /// Limits in dollars, each with a model whose price is not known, that have been told.
     unpriced: BTreeSet<(Span, String)>,
+    /// Agents at work that may start any other, where each is named, and the budget of that step.
+    starters: Vec<(String, Spanned<String>, Option<Spanned<Budget>>)>,
     default_model: Option<ModelSpec>,
 }
 
@@ -44,8 +46,17 @@ impl<'a> Agents<'a> {
         };
         findings.check_names(&SKILL, &workflow.skills, &catalog.skills.keys());
         findings.check_names(&HOOK, &workflow.hooks, &catalog.hooks.iter());
-        let mut agents =
-            Agents { workflow, catalog, models, run_limits, resolved: BTreeMap::new(), used: BTreeSet::new(), unpriced: BTreeSet::new(), default_model };
+        let mut agents = Agents {
+            workflow,
+            catalog,
+            models,
+            run_limits,
+            resolved: BTreeMap::new(),
+            used: BTreeSet::new(),
+            unpriced: BTreeSet::new(),
+            starters: Vec::new(),
+            default_model,
+        };
         for (name, _) in &workflow.agents {
             agents.resolve(name, findings);
         }
@@ -59,9 +70,18 @@ impl<'a> Agents<'a> {
             return None;
         }
         let budget = step.and_then(|step| step.budget.as_ref());
-        self.check_prices(&agent, name, budget, findings);
+        self.check_prices(&agent, name, step, findings);
         let limits = agent.limits.replaced(budget.map(|budget| &budget.value)).within(&agent.limits);
         Some(if limits == agent.limits { agent } else { Arc::new(AgentSpec { limits, ..(*agent).clone() }) })
+    }
+
+    /// Returns the agent that watches over a run: it only reads, whatever it may do at a step, and has its powers besides.
+    pub(super) fn watcher(&mut self, name: &Spanned<String>, may: &[Power], findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
+        let mut agent = (*self.at_work(name, None, findings)?).clone();
+        agent.access = Access::Read;
+        agent.tools.retain(|tool| !writes(self.catalog, tool));
+        agent.tools = sorted(agent.tools.into_iter().chain(may.iter().map(|power| power.tool().to_owned())));
+        Some(Arc::new(agent))
     }
 
     /// Returns the agent of a step with the step's own overrides.
@@ -98,7 +118,7 @@ impl<'a> Agents<'a> {
     ) -> Arc<AgentSpec> {
         let nothing = step.effort.is_none() && step.skills.is_empty() && step.hooks.is_empty() && step.budget.is_none() && step.idle_timeout.is_none();
         if model.is_none() && nothing {
-            self.check_prices(agent, name, None, findings);
+            self.check_prices(agent, name, Some(step), findings);
             return agent.clone();
         }
         let mut own = (**agent).clone();
@@ -112,7 +132,7 @@ impl<'a> Agents<'a> {
         own.hooks = in_order(own.hooks.into_iter().chain(values(&step.hooks)));
         own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
         own.idle_timeout = step.idle_timeout.unwrap_or(own.idle_timeout);
-        self.check_prices(&own, name, step.budget.as_ref(), findings);
+        self.check_prices(&own, name, Some(step), findings);
         Arc::new(own)
     }
 
@@ -125,22 +145,54 @@ impl<'a> Agents<'a> {
         findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
     }
 
-    /// Reports a limit in dollars that cannot be held, since nobody knows what a model costs and no tokens are limited.
-    fn check_prices(&mut self, agent: &AgentSpec, name: &Spanned<String>, step: Option<&Spanned<Budget>>, findings: &mut Findings<'_>) {
-        let own = self.workflow.agents.iter().find(|(known, _)| known.value == agent.name).and_then(|(_, own)| own.budget.as_ref());
-        let budgets = || [own, step, self.workflow.budget.as_ref()].into_iter().flatten();
-        let Some(usd) = budgets().find_map(|budget| budget.usd.as_ref()) else { return };
-        if budgets().any(|budget| budget.tokens.is_some()) {
+    /// Reports a limit in dollars that cannot be held, since nobody knows what a model costs and no tokens are limited. Whom the
+    /// agent may start is looked at when all agents are known.
+    fn check_prices(&mut self, agent: &AgentSpec, name: &Spanned<String>, step: Option<&Step>, findings: &mut Findings<'_>) {
+        // The limit that is missing may be what could not be read.
+        if step.is_some_and(|step| findings.flaws.of_step(&step.id)) {
+            return;
+        }
+        let step = step.and_then(|step| step.budget.as_ref());
+        if agent.tools.iter().any(|tool| tool == DELEGATE) {
+            self.starters.push((agent.name.clone(), name.clone(), step.cloned()));
+        }
+        let budgets: Vec<&Spanned<Budget>> = self.budget_of(&agent.name).into_iter().chain(step).chain(&self.workflow.budget).collect();
+        self.check_price(agent, &budgets, (name.span, format!("`{}` may use that model", agent.name)), findings);
+    }
+
+    /// The same for all that those agents may start who may start any.
+    fn check_started(&mut self, findings: &mut Findings<'_>) {
+        for (starter, name, step) in std::mem::take(&mut self.starters) {
+            for agent in self.resolved.values().flatten().cloned().collect::<Vec<_>>() {
+                let around = self.budget_of(&starter).into_iter().chain(&step).chain(&self.workflow.budget);
+                let budgets: Vec<&Spanned<Budget>> = self.budget_of(&agent.name).into_iter().chain(around).collect();
+                let why = format!("`{starter}` has the tool `{DELEGATE}`, and may start `{}`, which may use that model", agent.name);
+                self.check_price(&agent, &budgets, (name.span, why), findings);
+            }
+        }
+    }
+
+    /// Returns what the workflow says an agent may use.
+    fn budget_of(&self, agent: &str) -> Option<&'a Spanned<Budget>> {
+        self.workflow.agents.iter().find(|(known, _)| known.value == agent).and_then(|(_, own)| own.budget.as_ref())
+    }
+
+    /// `budgets` are all that hold for a session, the narrowest first.
+    fn check_price(&mut self, agent: &AgentSpec, budgets: &[&Spanned<Budget>], (at, why): (Span, String), findings: &mut Findings<'_>) {
+        let Some(usd) = budgets.iter().find_map(|budget| budget.usd.as_ref()) else { return };
+        let flaws = &self.workflow.flaws;
+        if flaws.within("budget") || flaws.of_entry("agents", &agent.name) {
+            return;
+        }
+        if budgets.iter().any(|budget| budget.tokens.is_some()) {
             return;
         }
         for model in agent.model.choices.iter().filter(|model| !model.contains("{{")) {
-            if self.unpriced.contains(&(usd.span, model.clone())) || (self.catalog.prices.0)(model) {
+            if (self.catalog.prices.0)(model) || !self.unpriced.insert((usd.span, model.clone())) {
                 continue;
             }
-            self.unpriced.insert((usd.span, model.clone()));
             let error = findings.error(codes::NO_PRICE, usd.span, format!("nobody knows what `{model}` costs, so that a limit in dollars does not hold it"));
-            let error = error.label("cannot be held").also(name.span, format!("`{}` may use that model", agent.name));
-            findings.report(error.help("limit `tokens` as well"));
+            findings.report(error.label("cannot be held").also(at, why.clone()).help("limit `tokens` as well"));
         }
     }
 
@@ -150,10 +202,11 @@ impl<'a> Agents<'a> {
         for name in files {
             if !self.resolved.contains_key(name) {
                 // Nothing names it, so that what is wrong with it is nobody's concern here.
-                let mut unheard = Findings::new(findings.source);
+                let mut unheard = Findings::new(self.workflow);
                 self.resolve(&Spanned::new(name.clone(), Span::default()), &mut unheard);
             }
         }
+        self.check_started(findings);
         let delegates = self.used.iter().filter_map(|name| self.resolved.get(name)?.as_ref()).any(|agent| agent.tools.iter().any(|tool| tool == DELEGATE));
         for (name, _) in self.workflow.agents.iter().filter(|(name, _)| !delegates && !self.used.contains(&name.value)) {
             let unused = findings.warning(codes::UNUSED_AGENT, name.span, format!("nothing uses the agent `{}`", name.value));
@@ -182,7 +235,9 @@ impl<'a> Agents<'a> {
     }
 
     fn require_model(&self, agent: &AgentSpec, name: &Spanned<String>, findings: &mut Findings<'_>) -> bool {
-        if agent.model.choices.is_empty() && !self.model_failed(&agent.name) {
+        let flaws = &self.workflow.flaws;
+        let is_unread = flaws.within("defaults") || flaws.within("models") || flaws.of_entry("agents", &agent.name);
+        if agent.model.choices.is_empty() && !is_unread && !self.model_failed(&agent.name) {
             let place = self.workflow.agents.iter().find(|(known, _)| known.value == agent.name).map_or(name.span, |(known, _)| known.span);
             let error = findings.error(codes::NO_MODEL, place, format!("the agent `{}` has no model", agent.name));
             findings.report(error.help("give it `model: provider/model`, or all of them by `defaults: { model: … }`"));
@@ -357,9 +412,14 @@ impl Tools<'_> {
     }
 
     fn forbidden_by_access(&self, tool: &str) -> bool {
-        let reads = self.catalog.tools.get(tool).is_some_and(|(_, reads)| *reads);
-        self.access == Access::Read && !reads && tool != SHELL && tool != DELEGATE
+        self.access == Access::Read && writes(self.catalog, tool)
     }
+}
+
+/// Returns whether a tool is none for agents that only read.
+fn writes(catalog: &Catalog, tool: &str) -> bool {
+    let reads = catalog.tools.get(tool).is_some_and(|(_, reads)| *reads);
+    !reads && tool != SHELL && tool != DELEGATE
 }
 
 /// Looks a text up: as it stands in the file, or in the prompt file it names, with that file's name.

@@ -69,7 +69,7 @@ impl<'a> Calls<'a> {
     }
 
     fn compile(&mut self, source: &Arc<Source>, trusted: bool) -> Result<Plan, Diagnostics> {
-        let mut workflow = Workflow::load(source)?;
+        let mut workflow = Workflow::read(source)?;
         workflow.defaults.lay_under(&self.catalog.defaults);
         if !trusted {
             workflow.forget_allow_rules();
@@ -95,7 +95,8 @@ pub(super) fn check_with(step: &Step, with: &[(Spanned<String>, Spanned<Value>)]
             findings.report(findings.error(codes::BAD_CALL, value.span, format!("this does not fit the input `{}` of `{name}`: {error}", given.value)));
         }
     }
-    for (missing, _) in plan.inputs.iter().filter(|(known, input)| input.required && !with.iter().any(|(given, _)| given.value == *known)) {
+    let missing = plan.inputs.iter().filter(|_| !findings.flaws.of_step(&step.id));
+    for (missing, _) in missing.filter(|(known, input)| input.required && !with.iter().any(|(given, _)| given.value == *known)) {
         let error = findings.error(codes::BAD_CALL, step.id.span, format!("the workflow `{name}` needs the input `{missing}`"));
         findings.report(error.help(format!("add `with: {{ {missing}: … }}`")));
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     prompts,
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Approve, Base, Budget, OnExceed, Output, Parse, Scope, Select, Step, Verb, WorkspaceKind, misread},
+    workflow::{Approve, Base, Budget, OnExceed, Output, Scope, Select, Step, Verb, WorkspaceKind, misread},
 };
 use globset::GlobBuilder;
 use std::collections::BTreeMap;
@@ -29,7 +29,9 @@ impl<'a> Checks<'a> {
     /// Checks one step.
     pub(super) fn step(&mut self, at: At, resolved: &Resolved, findings: &mut Findings<'_>) {
         let step = self.shapes.frames.step(at);
-        if matches!(step.verb, Verb::Agent { .. } | Verb::Run { .. }) {
+        // What a step lacks may be what of it could not be read.
+        let is_read = !findings.flaws.of_step(&step.id);
+        if is_read && matches!(step.verb, Verb::Agent { .. } | Verb::Run { .. }) {
             place_of(step, resolved, findings);
         }
         self.output(step, findings);
@@ -40,14 +42,14 @@ impl<'a> Checks<'a> {
             matrix::check(step, matrix, findings);
         }
         match &step.verb {
-            Verb::Select(select) => self.candidates(at, select, findings),
-            Verb::Approve(approve) => waiting(approve, findings),
+            Verb::Select(select) if is_read => self.candidates(at, select, findings),
+            Verb::Approve(approve) if is_read => waiting(approve, findings),
             Verb::Workflow { with, .. } => {
                 if let Some(plan) = self.shapes.calls.get(&at) {
                     check_with(step, with, plan, findings);
                 }
             }
-            Verb::Agent { .. } | Verb::Run { .. } | Verb::Merge(_) | Verb::Loop(_) => {}
+            Verb::Agent { .. } | Verb::Run { .. } | Verb::Merge(_) | Verb::Loop(_) | Verb::Select(_) | Verb::Approve(_) => {}
         }
     }
 
@@ -58,13 +60,13 @@ impl<'a> Checks<'a> {
             if !self.shapes.schemas.contains_key(&name.value) && !known.clone().any(|schema| schema == name.value) {
                 findings.unknown(&SCHEMA, name, known);
             }
-            if matches!(step.verb, Verb::Run { .. }) && output.parse.is_none() {
+            if matches!(step.verb, Verb::Run { .. }) && output.parse.is_none() && !findings.flaws.of_step(&step.id) {
                 let error = findings.error(codes::NOT_OF_THIS_VERB, name.span, "a command has no output to hold against a schema");
                 findings.report(error.help("add `parse: json`"));
             }
         }
-        if let (Verb::Agent { .. }, Some(Parse::Lines | Parse::Json)) = (&step.verb, output.parse) {
-            let error = findings.error(codes::NOT_OF_THIS_VERB, step.id.span, format!("`parse` says nothing for the agent of step `{}`", step.id.value));
+        if let (Verb::Agent { .. }, Some(parse)) = (&step.verb, &output.parse) {
+            let error = findings.error(codes::NOT_OF_THIS_VERB, parse.span, format!("`parse` says nothing for the agent of step `{}`", step.id.value));
             findings.report(error.help("demand an object by `output: { schema: NAME }`"));
         }
     }
@@ -111,7 +113,7 @@ impl<'a> Checks<'a> {
             (Some(count), None) | (None, Some(count)) => count,
             (Some(combinations), Some(items)) => combinations.and_then(|combinations| Some(combinations * items?)),
         };
-        if count.is_some_and(|count| count < 2) {
+        if count.is_some_and(|count| count < 2) && !findings.flaws.of_step(&only.id) {
             let error = findings.error(codes::CANDIDATES, first.span, format!("`{}` gives one candidate, so that there is nothing to choose", first.value));
             findings.report(error.also(only.id.span, "this step").help("name several steps, or give this one a `matrix` or a `for_each`"));
         }
@@ -175,13 +177,13 @@ fn place_of(step: &Step, resolved: &Resolved, findings: &mut Findings<'_>) {
 
 /// The end of a wait means something, and a wait that has a meaning for its end has one.
 fn waiting(approve: &Approve, findings: &mut Findings<'_>) {
-    match (&approve.timeout, approve.on_timeout) {
+    match (&approve.timeout, &approve.on_timeout) {
         (Some(timeout), None) => {
             let error = findings.error(codes::ON_TIMEOUT, timeout.span, "nothing says what the end of this time means");
             findings.report(error.help("add `on_timeout: reject` or `on_timeout: approve`"));
         }
-        (None, Some(_)) => {
-            let error = findings.error(codes::ON_TIMEOUT, approve.message.span, "`on_timeout` says nothing without a `timeout`");
+        (None, Some(on_timeout)) => {
+            let error = findings.error(codes::ON_TIMEOUT, on_timeout.span, "`on_timeout` says nothing without a `timeout`");
             findings.report(error.help("add `timeout: 24h`, say, or take `on_timeout` out"));
         }
         (Some(_), Some(_)) | (None, None) => {}

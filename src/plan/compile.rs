@@ -9,7 +9,7 @@ use super::{
     calls::Calls,
     checks::Checks,
     findings::Findings,
-    frames::{Around, At, Frames, MAIN, ORCHESTRATOR},
+    frames::{Around, At, Frame, Frames, MAIN, ORCHESTRATOR},
     graph::Graph,
     inputs,
     models::check_overrides,
@@ -40,7 +40,8 @@ const STEPS_MAX: usize = 50_000;
 const RUN_TIMEOUT: Duration = Duration::from_mins(30);
 
 impl Plan {
-    /// Compiles a workflow with all that it calls against what is known here, or tells everything that is wrong with it.
+    /// Compiles a workflow with all that it calls against what is known here, or tells everything that is wrong with it, what
+    /// could not be read of it among that.
     /// Warnings come beside the plan.
     ///
     /// # Errors
@@ -48,7 +49,7 @@ impl Plan {
     pub fn compile(workflow: &Workflow, catalog: &Catalog) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
         let mut calls = Calls::new(workflow, catalog);
         let compiled = compile(workflow, &mut calls);
-        let mut findings = Findings::new(&workflow.source);
+        let mut findings = Findings::new(workflow);
         check_overrides(workflow, catalog, &calls.aliases, &mut findings);
         match compiled {
             Ok(compiled) => findings.into_warnings().map(|_| compiled),
@@ -62,8 +63,9 @@ impl Plan {
 
 /// Compiles one workflow among those that call each other.
 pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let mut findings = Findings::new(&workflow.source);
+    let mut findings = Findings::new(workflow);
     workflow.warnings.iter().for_each(|warning| findings.report(warning.clone()));
+    workflow.flaws.errors.iter().for_each(|errors| findings.add(errors.clone()));
     let limits = Limits::RUN.replaced(workflow.budget.as_deref());
     let schemas = schemas::resolve(workflow, &mut findings);
     inputs::check_declared(workflow, &mut findings);
@@ -74,7 +76,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let resolved = resolver.all(&mut findings);
     let Resolver { called, files, .. } = resolver;
 
-    judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
+    let items = judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
     let orchestrator = orchestrator(workflow, &frames, &mut agents, &mut findings);
     let models = agents.aliases();
     let agents = Arc::new(agents.finish(&mut findings));
@@ -82,7 +84,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
         return Err(findings.into_errors());
     }
     let shared = Shared { workflow, limits, agents, models: Arc::new(models), files: Arc::new(files) };
-    let plan = Freezer { frames: &frames, schemas: &schemas, called: &called, shared: &shared }.plan(resolved, orchestrator);
+    let plan = Freezer { frames: &frames, schemas: &schemas, items: &items, called: &called, shared: &shared }.plan(resolved, orchestrator);
     let plan = plan.expect("nothing is left out of a plan without an error");
     findings.into_warnings().map(|warnings| (plan, warnings))
 }
@@ -113,8 +115,9 @@ fn check_size(frames: &Frames<'_>, called: &HashMap<At, Arc<Plan>>, findings: &m
     }
 }
 
-/// Judges the steps one by one, their templates, and how the work of the writers comes together.
-fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) {
+/// Judges the steps one by one, their templates, and how the work of the writers comes together. Returns the schemas of items
+/// that an orchestrator may add.
+fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) -> HashMap<At, Arc<Value>> {
     let Judged { workflow, frames, schemas, resolved, called } = *judged;
     check_size(frames, called, findings);
     let all = |pick: fn(&Resolved) -> bool| resolved.iter().map(|steps| steps.iter().map(pick).collect::<Vec<bool>>()).collect::<Vec<_>>();
@@ -128,10 +131,15 @@ fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) {
         checks.step(at, step, findings);
         reader.step(at, Prompt { text: step.prompt.as_deref(), file: step.file.as_ref() });
     }
+    let watched = frames.steps().filter(|(at, step)| workflow.orchestrator.is_some() && at.frame == MAIN && step.for_each.is_some());
+    let items = watched.filter_map(|(at, _)| Some((at, Arc::new(reader.item_schema(at)?)))).collect();
     findings.absorb(reader.finish());
-    for (at, frame) in frames.all.iter().enumerate() {
+    // Who writes, and what waits for what, may be just what could not be read.
+    let is_read = |frame: &Frame<'_>| frame.steps.iter().all(|step| !workflow.flaws.of_step(&step.id));
+    for (at, frame) in frames.all.iter().enumerate().filter(|(_, frame)| is_read(frame)) {
         Writers { frame, writes: &writes[at], sure: &sure[at], starts: &starts[at] }.check(findings);
     }
+    items
 }
 
 fn orchestrator(workflow: &Workflow, frames: &Frames<'_>, agents: &mut Agents<'_>, findings: &mut Findings<'_>) -> Option<OrchestratorSpec> {
@@ -144,7 +152,6 @@ fn orchestrator(workflow: &Workflow, frames: &Frames<'_>, agents: &mut Agents<'_
         findings.report(warning.help("it is woken at the start and at the end, and can only sum the run up"));
     }
     warn_of_unreached(frames, findings);
-    let agent = agents.at_work(&written.agent, None, findings)?;
     let mut wake: Vec<_> = written.wake.iter().map(|wake| wake.value).collect();
     wake.sort_unstable();
     wake.dedup();
@@ -154,8 +161,9 @@ fn orchestrator(workflow: &Workflow, frames: &Frames<'_>, agents: &mut Agents<'_
             may.push(power.value);
         }
     }
+    let agent = agents.watcher(&written.agent, &may, findings)?;
     let node = NodeId::step(&StepId::from(ORCHESTRATOR));
-    Some(OrchestratorSpec { node, agent: agent.name.clone(), may, max_added: written.max_added, wake, supervises })
+    Some(OrchestratorSpec { node, agent, may, max_added: written.max_added, wake, supervises })
 }
 
 /// Warns of items that the orchestrator hears nothing of and has no power over.
@@ -213,6 +221,8 @@ impl Shared<'_> {
 struct Freezer<'a> {
     frames: &'a Frames<'a>,
     schemas: &'a BTreeMap<String, Arc<Value>>,
+    /// The schemas of the items of steps.
+    items: &'a HashMap<At, Arc<Value>>,
     called: &'a HashMap<At, Arc<Plan>>,
     shared: &'a Shared<'a>,
 }
@@ -263,7 +273,8 @@ impl Freezer<'_> {
                 }
             };
             let rest = Resolved { agent: None, helper: None, prompt: None, ..resolved };
-            graph.add_node(self.step(&written.steps[step], work, rest));
+            let planned = self.step(&written.steps[step], work, rest);
+            graph.add_node(PlannedStep { item_schema: self.items.get(&at).cloned(), ..planned });
         }
         for (at, needs) in written.edges.needs.iter().enumerate() {
             for (need, on) in needs.iter().zip(&written.edges.on[at]) {
@@ -312,7 +323,8 @@ impl Freezer<'_> {
             writes: resolved.writes,
             verify: step.verify.clone(),
             output_schema: schema.cloned(),
-            parse: step.output.as_ref().and_then(|output| output.parse),
+            parse: step.output.as_ref().and_then(|output| output.parse.as_deref().copied()),
+            item_schema: None,
             file: step.output.as_ref().and_then(|output| output.file.clone()),
             budget: step.budget.as_deref().cloned(),
             timeout,

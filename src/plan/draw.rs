@@ -45,7 +45,7 @@ impl Plan {
         }
         if let Some(orchestrator) = &self.orchestrator {
             // A frame around the steps it supervises.
-            line(&mut text, 1, format_args!("subgraph orchestrator [\"{}\"]", escape_mermaid(&format!("orchestrator: {}", orchestrator.agent))));
+            line(&mut text, 1, format_args!("subgraph orchestrator [\"{}\"]", escape_mermaid(&format!("orchestrator: {}", orchestrator.agent.name))));
             for name in whole.supervised(self) {
                 line(&mut text, 2, format_args!("{}", name.name));
             }
@@ -72,7 +72,7 @@ impl Plan {
         }
         if let Some(orchestrator) = &self.orchestrator {
             line(&mut text, 1, format_args!("subgraph cluster_orchestrator {{"));
-            line(&mut text, 2, format_args!("label={};", quote(&format!("orchestrator: {}", orchestrator.agent))));
+            line(&mut text, 2, format_args!("label={};", quote(&format!("orchestrator: {}", orchestrator.agent.name))));
             line(&mut text, 2, format_args!("style=dashed;"));
             for node in whole.supervised(self) {
                 line(&mut text, 2, format_args!("{};", quote(&node.path)));

@@ -10,8 +10,8 @@ use std::{
     collections::{BTreeMap, BinaryHeap, HashSet, VecDeque},
 };
 
-/// The most edges of one cycle that are labelled.
-const MAX_LABELS: usize = 20;
+/// The most steps of one cycle that its message names; every edge has its label.
+const MAX_NAMED: usize = 20;
 
 /// Needs by the index of the step in the file.
 pub(super) struct Edges {
@@ -105,14 +105,14 @@ fn report_cycles(steps: &[Step], needs: &[Vec<usize>], places: &[Vec<&Spanned<St
     knots.sort_unstable();
     for knot in knots.iter().filter(|knot| knot.len() > 1 || needs[knot[0]].contains(&knot[0])) {
         let cycle = shortest(knot[0], needs, knot);
-        let names: Vec<String> = cycle.iter().take(MAX_LABELS).map(|&(step, _)| format!("`{}`", steps[step].id.value)).collect();
-        let more = if cycle.len() > MAX_LABELS { " → …" } else { "" };
+        let names: Vec<String> = cycle.iter().take(MAX_NAMED).map(|&(step, _)| format!("`{}`", steps[step].id.value)).collect();
+        let more = if cycle.len() > MAX_NAMED { " → …" } else { "" };
         let message = match names.as_slice() {
             [one] => format!("{one} waits for itself"),
             _ => format!("steps wait for each other: {}{more} → {}", names.join(" → "), names[0]),
         };
         let mut error: Option<Diagnostic> = None;
-        for &(step, need) in cycle.iter().take(MAX_LABELS) {
+        for &(step, need) in &cycle {
             let place = places[step][need];
             let label = format!("`{}` needs `{}`", steps[step].id.value, place.value);
             error = Some(match error {

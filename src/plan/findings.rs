@@ -1,35 +1,42 @@
 //! What a compilation has found so far.
 pub(super) use crate::source::suggestion;
-use crate::source::{Diagnostic, Diagnostics, Found, Source, Span, Spanned, codes};
+use crate::{
+    source::{Diagnostic, Diagnostics, Found, Source, Span, Spanned, codes},
+    workflow::{Flaws, Workflow},
+};
 use std::sync::Arc;
 
 /// A kind of thing that has a name.
 pub(super) struct Kind {
     code: &'static str,
     what: &'static str,
+    /// The keys of the file below which such things stand.
+    keys: &'static [&'static str],
 }
 
-pub(super) const STEP: Kind = Kind { code: codes::UNKNOWN_STEP, what: "step" };
-pub(super) const WORKFLOW: Kind = Kind { code: codes::UNKNOWN_WORKFLOW, what: "workflow" };
-pub(super) const AGENT: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent" };
-pub(super) const AGENT_FILE: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent file" };
-pub(super) const SKILL: Kind = Kind { code: codes::UNKNOWN_SKILL, what: "skill" };
-pub(super) const HOOK: Kind = Kind { code: codes::UNKNOWN_HOOK, what: "hook" };
-pub(super) const TOOL: Kind = Kind { code: codes::UNKNOWN_TOOL, what: "tool" };
-pub(super) const SCHEMA: Kind = Kind { code: codes::UNKNOWN_SCHEMA, what: "schema" };
-pub(super) const ALIAS: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "model alias" };
-pub(super) const PROVIDER: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "provider" };
+pub(super) const STEP: Kind = Kind { code: codes::UNKNOWN_STEP, what: "step", keys: &["steps", "on_failure", "finally"] };
+pub(super) const WORKFLOW: Kind = Kind { code: codes::UNKNOWN_WORKFLOW, what: "workflow", keys: &[] };
+pub(super) const AGENT: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent", keys: &["agents"] };
+pub(super) const AGENT_FILE: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent file", keys: &[] };
+pub(super) const SKILL: Kind = Kind { code: codes::UNKNOWN_SKILL, what: "skill", keys: &[] };
+pub(super) const HOOK: Kind = Kind { code: codes::UNKNOWN_HOOK, what: "hook", keys: &[] };
+pub(super) const TOOL: Kind = Kind { code: codes::UNKNOWN_TOOL, what: "tool", keys: &[] };
+pub(super) const SCHEMA: Kind = Kind { code: codes::UNKNOWN_SCHEMA, what: "schema", keys: &["schemas"] };
+pub(super) const ALIAS: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "model alias", keys: &["models"] };
+pub(super) const PROVIDER: Kind = Kind { code: codes::UNKNOWN_MODEL, what: "provider", keys: &[] };
 
 /// Errors and warnings about one workflow file.
 pub(super) struct Findings<'a> {
     pub(super) source: &'a Arc<Source>,
+    /// What of the file could not be read.
+    pub(super) flaws: &'a Flaws,
     found: Found,
 }
 
 impl<'a> Findings<'a> {
     /// Begins with nothing found.
-    pub(super) fn new(source: &'a Arc<Source>) -> Findings<'a> {
-        Findings { source, found: Found::default() }
+    pub(super) fn new(workflow: &'a Workflow) -> Findings<'a> {
+        Findings { source: &workflow.source, flaws: &workflow.flaws, found: Found::default() }
     }
 
     /// Returns whether no more errors are kept.
@@ -77,6 +84,10 @@ impl<'a> Findings<'a> {
 
     /// Reports a name that nothing has, with the nearest that something has.
     pub(super) fn unknown<'n>(&mut self, kind: &Kind, name: &Spanned<String>, known: impl Iterator<Item = &'n str> + Clone) {
+        // What stands for something that is not there, or may be what could not be read, has been told.
+        if (name.is_empty() && self.flaws.errors.is_some()) || kind.keys.iter().any(|key| self.flaws.of(key)) {
+            return;
+        }
         let what = kind.what;
         if name.value.contains("{{") {
             let error = self.error(kind.code, name.span, format!("the name of a {what} is not a template here"));

@@ -2,6 +2,7 @@
 use super::{
     Plan,
     findings::{Findings, suggestion},
+    schemas,
 };
 use crate::{
     source::codes,
@@ -11,7 +12,11 @@ use serde_json::{Map, Value};
 
 /// Checks that every input's schema is one, and that its default fits.
 pub(super) fn check_declared(workflow: &Workflow, findings: &mut Findings<'_>) {
-    for (name, input) in &workflow.inputs {
+    for (name, input) in workflow.inputs.iter().filter(|(name, _)| !workflow.flaws.of_entry("inputs", name)) {
+        if let Err(why) = schemas::check_work(&input.schema) {
+            findings.report(findings.error(codes::BAD_SCHEMA, name.span, format!("the schema of the input `{}` {why}", name.value)));
+            continue;
+        }
         match jsonschema::validator_for(&input.schema) {
             Err(error) => findings.report(findings.error(codes::BAD_SCHEMA, name.span, format!("the input `{}` is not declared soundly: {error}", name.value))),
             Ok(validator) => {
@@ -41,7 +46,7 @@ impl Plan {
             match given.get(name).or(input.default.as_deref()) {
                 Some(value) => {
                     problems.extend(misfits(name, input, value));
-                    inputs.insert(name.clone(), value.clone());
+                    inputs.insert(name.clone(), as_declared(input, value));
                 }
                 None if input.required => problems.push(format!("the input `{name}` must be given{}", what_for(input))),
                 None => {
@@ -62,7 +67,7 @@ impl Plan {
         let json = || serde_json::from_str::<Value>(text).ok();
         match input.kind.value {
             InputKind::String => Ok(Value::String(text.to_owned())),
-            InputKind::Integer => json().filter(|value| value.is_i64() || value.is_u64()).ok_or_else(|| expected("a whole number")),
+            InputKind::Integer => json().as_ref().and_then(whole).ok_or_else(|| expected("a whole number")),
             InputKind::Number => json().filter(Value::is_number).ok_or_else(|| expected("a number")),
             InputKind::Boolean => json().filter(Value::is_boolean).ok_or_else(|| expected("`true` or `false`")),
             InputKind::Array => json().filter(Value::is_array).ok_or_else(|| expected("a list in JSON, as in `[\"a\", \"b\"]`")),
@@ -80,6 +85,25 @@ impl Plan {
             None => format!("there is no input `{name}`: this workflow takes none"),
         }
     }
+}
+
+/// Returns a value as its declaration has it: a whole number without a point, however it was written.
+fn as_declared(input: &Input, value: &Value) -> Value {
+    match input.kind.value {
+        InputKind::Integer => whole(value).unwrap_or_else(|| value.clone()),
+        InputKind::String | InputKind::Number | InputKind::Boolean | InputKind::Array | InputKind::Object => value.clone(),
+    }
+}
+
+/// Reads a whole number. As JSON Schema has it, nothing behind the point counts as that: `3.0` is 3.
+fn whole(value: &Value) -> Option<Value> {
+    /// From here on not every whole number has a floating-point number of its own.
+    const EXACT: f64 = 9e15;
+    if value.is_i64() || value.is_u64() {
+        return Some(value.clone());
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "only whole numbers that fit go through the cast")]
+    value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT).map(|number| Value::from(number as i64))
 }
 
 fn misfits(name: &str, input: &Input, value: &Value) -> Vec<String> {

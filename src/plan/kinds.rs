@@ -39,15 +39,15 @@ impl Shapes<'_> {
     /// Returns what kind of value a shape is, where that is known.
     pub(super) fn kind(&self, shape: Shape<'_>) -> Option<Kind> {
         match shape {
-            Shape::Unknown => None,
+            Shape::Unknown | Shape::OneOf(_) => None,
             Shape::Output(at) => match self.output(at) {
                 Shape::Output(_) => Some(Kind::Map),
                 known => self.kind(known),
             },
-            Shape::Step(_) | Shape::Result(_) | Shape::Fields(_) => Some(Kind::Map),
+            Shape::Step(_) | Shape::Result(_) => Some(Kind::Map),
             Shape::Results(_) | Shape::Lines => Some(Kind::List),
             Shape::Plain => Some(Kind::TextOrNumber),
-            Shape::Schema { root, at, .. } => match schemas::resolved(root, at)?.get("type").and_then(Value::as_str)? {
+            Shape::Schema { root, at, .. } | Shape::Built { root, at } => match schemas::resolved(root, at)?.get("type").and_then(Value::as_str)? {
                 "string" => Some(Kind::Text),
                 "integer" | "number" => Some(Kind::Number),
                 "array" => Some(Kind::List),

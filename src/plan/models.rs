@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Checks overrides against the aliases of all workflows of a run and of the configuration.
 pub(super) fn check_overrides(workflow: &Workflow, catalog: &Catalog, aliases: &BTreeSet<String>, findings: &mut Findings<'_>) {
     for (name, choice) in catalog.model_overrides.iter().filter(|(name, _)| !aliases.contains(*name) && !catalog.aliases.contains_key(*name)) {
+        if workflow.flaws.within("models") {
+            return;
+        }
         let at = workflow.models.first().map_or(workflow.name.span, |(name, _)| name.span);
         let unknown = findings.error(codes::UNKNOWN_MODEL, at, format!("`--model {name}={choice}` names an alias that this workflow does not have"));
         let near = nearest(name, aliases.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
@@ -72,7 +75,10 @@ impl<'a> Models<'a> {
     /// Checks a model that a template chooses, as far as its matrix tells which there can be.
     pub(super) fn resolve_template(&self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> ModelSpec {
         for choice in rendered(name, step).unwrap_or_default() {
-            self.resolve(&Spanned::new(choice, name.span), NamedBy::Step, findings);
+            // Where the whole name is a value of the matrix, it is told there.
+            let mut axes = step.matrix.iter().flat_map(|matrix| &matrix.axes);
+            let place = axes.find_map(|(_, values)| findings.source.find(values.span, &choice)).unwrap_or(name.span);
+            self.resolve(&Spanned::new(choice, place), NamedBy::Step, findings);
         }
         ModelSpec { choices: vec![name.value.clone()], named: NamedBy::Step, ..ModelSpec::default() }
     }

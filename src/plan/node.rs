@@ -145,8 +145,8 @@ pub enum AliasSaid {
 pub struct OrchestratorSpec {
     /// Its node: the reserved step id `orchestrator`.
     pub node: NodeId,
-    /// The agent's name.
-    pub agent: String,
+    /// The agent as it is at work: it only reads, and its powers are among its tools.
+    pub agent: Arc<AgentSpec>,
     /// What it may do.
     pub may: Vec<Power>,
     /// How many items it may add in all.
@@ -190,6 +190,8 @@ pub struct PlannedStep {
     pub output_schema: Option<Arc<Value>>,
     /// How a command's output is read.
     pub parse: Option<Parse>,
+    /// What its items must fit, where they are entries of something that has a schema.
+    pub item_schema: Option<Arc<Value>>,
     /// The artefact that keeps the output.
     pub file: Option<Spanned<String>>,
     /// Limits of the step, over all its items and attempts; `time` is in `timeout`.

@@ -7,7 +7,7 @@ use super::{
     shapes::{Shape, Shapes, Wrong},
 };
 use crate::{
-    prompts::{self, Command, ENTRY, Reading, TemplateError},
+    prompts::{self, Command, Gives, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
@@ -17,6 +17,8 @@ use std::{
     ops::Range,
     sync::Arc,
 };
+
+mod bound;
 
 /// Names that are always in scope, so that no item may take them.
 const RESERVED: [&str; 7] = ["inputs", "env", "steps", "run", "matrix", "loop", "secrets"];
@@ -31,8 +33,10 @@ pub(super) struct Reader<'a> {
     found: Findings<'a>,
     /// Reads to be judged by the order of the steps, frame by frame.
     waits: Vec<Vec<Wait>>,
-    /// What the items of a step are, as far as it has been asked for.
-    items: HashMap<At, Shape<'a>>,
+    /// What the items of a step are taken from, as far as it has been asked for.
+    items: HashMap<At, Gives>,
+    /// What conditions look at that hold where templates are read: of a step, and of the loops around it.
+    held: Vec<Vec<String>>,
     /// Names of the workflow's environment whose value holds a secret.
     secret: BTreeSet<&'a str>,
 }
@@ -91,7 +95,7 @@ impl<'a> Reader<'a> {
     pub(super) fn new(shapes: Shapes<'a>) -> Reader<'a> {
         let secret = secret_names(&shapes.workflow.env);
         let waits = shapes.frames.all.iter().map(|_| Vec::new()).collect();
-        Reader { shapes, found: Findings::new(&shapes.workflow.source), waits, items: HashMap::new(), secret }
+        Reader { shapes, found: Findings::new(shapes.workflow), waits, items: HashMap::new(), held: Vec::new(), secret }
     }
 
     /// Checks the templates that belong to no step.
@@ -117,6 +121,9 @@ impl<'a> Reader<'a> {
         if let Some(condition) = &step.condition {
             self.template(condition, Use::Condition, outside);
         }
+        let around = self.shapes.frames.loops(at.frame).map(|at| self.shapes.frames.step(at)).chain([step]);
+        let conditions = around.filter_map(|step| step.condition.as_ref()).filter_map(|condition| prompts::check_condition(condition).ok());
+        self.held = conditions.flatten().map(|reading| reading.path).collect();
         self.for_each(step, outside, inside);
         if let Some(matrix) = &step.matrix {
             for (axis, values) in &matrix.axes {
@@ -209,6 +216,8 @@ impl<'a> Reader<'a> {
     /// Checks a literal, or the expression that gives one.
     fn values(&mut self, values: &Spanned<Value>, sight: Sight) {
         match &values.value {
+            // What is neither a list nor an expression has been told where it must be one of these.
+            Value::String(text) if !text.contains("{{") && self.is_flawed(sight) => {}
             Value::String(text) => self.read(text, Place::Scalar(values.span), Use::Value, sight),
             Value::Array(items) if items.iter().any(|item| item.as_str().is_some_and(|text| text.contains("{{"))) => {
                 let error = self.found.error(codes::NOT_AN_EXPRESSION, values.span, "the entries of a list of items are not templates");
@@ -290,9 +299,17 @@ impl<'a> Reader<'a> {
 
     /// Reports a value that is one whole variable, and known to be of a kind that it must not be.
     fn must_give(&mut self, (key, wanted): (&str, &str), values: &Spanned<Value>, fits: fn(Kind) -> bool, sight: Sight) {
-        let Some(step) = sight.step else { return };
-        let shape = self.whole(values, At { frame: sight.frame, step }, &[]);
-        if let Some(kind) = self.shapes.kind(shape).filter(|kind| !fits(*kind)) {
+        let Some(text) = values.value.as_str() else { return };
+        let kind = match prompts::gives(text) {
+            Gives::Unknown => None,
+            Gives::List(_) => Some(Kind::List),
+            Gives::Map(_) => Some(Kind::Map),
+            Gives::Path(path) => {
+                let path: Vec<&str> = path.iter().map(String::as_str).collect();
+                self.find(&path, sight).ok().and_then(|shape| self.shapes.kind(shape))
+            }
+        };
+        if let Some(kind) = kind.filter(|kind| !fits(*kind)) {
             let message = format!("`{key}` must give {wanted}, but this gives {}", kind.words());
             self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
         }
@@ -301,6 +318,12 @@ impl<'a> Reader<'a> {
     fn reading(&mut self, reading: &Reading, spot: &Spot, sight: Sight) {
         if self.found.leaves() {
             return;
+        }
+        if reading.word {
+            self.word(reading, spot, sight);
+        }
+        if !reading.is_own() {
+            return self.bound_reading(reading, spot, sight);
         }
         let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
         match path.as_slice() {
@@ -321,10 +344,12 @@ impl<'a> Reader<'a> {
                 }
             }
             ["matrix", rest @ ..] if self.matrix(sight).is_some() => self.matrix_reading(rest, reading.optional, &Reads { spot, sight }),
-            [name, rest @ ..] => match self.item(sight, name) {
-                Some(at) => {
-                    if let (Some(error), false) = (self.item_error(at, rest, spot), reading.optional) {
-                        self.found.report(error);
+            [name, ..] => match self.item(sight, name) {
+                Some(_) => {
+                    if let (Err(wrong), false) = (self.find(&path, sight), reading.optional) {
+                        let part = path[wrong.part];
+                        let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`"));
+                        self.found.report(told(error, part, &wrong, "their schema is a part of"));
                     }
                 }
                 None => self.unknown_name(name, spot, sight),
@@ -332,7 +357,18 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns whether something of the step, or of a loop around it, could not be read.
+    fn is_flawed(&self, sight: Sight) -> bool {
+        let own = sight.step.map(|step| At { frame: sight.frame, step });
+        let mut around = own.into_iter().chain(self.shapes.frames.loops(sight.frame));
+        around.any(|at| self.found.flaws.of_step(&self.shapes.frames.step(at).id))
+    }
+
     fn unknown_name(&mut self, name: &str, spot: &Spot, sight: Sight) {
+        // It may be what an item or an axis is called of which that could not be read.
+        if self.is_flawed(sight) {
+            return;
+        }
         let mut known: Vec<&str> = if sight.steps { vec!["inputs", "env", "steps", "run"] } else { vec!["inputs", "run"] };
         known.extend(self.in_loop(sight).then_some("loop"));
         known.extend(self.matrix(sight).map(|_| "matrix"));
@@ -350,6 +386,9 @@ impl<'a> Reader<'a> {
     fn input_reading(&mut self, name: &str, rest: &[&str], optional: bool, spot: &Spot) {
         let known = self.shapes.workflow.inputs.iter().map(|(name, _)| name.as_str());
         if !known.clone().any(|input| input == name) {
+            if self.found.flaws.of("inputs") {
+                return;
+            }
             let error = spot.error(codes::UNKNOWN_INPUT, format!("there is no input `{name}`")).help("declare it under `inputs`");
             self.found.report(error.suggest(name, known, "inputs"));
         } else if let Err(wrong) = self.shapes.walk(self.shapes.input(name), rest)
@@ -363,7 +402,8 @@ impl<'a> Reader<'a> {
     fn env_reading(&mut self, name: &str, optional: bool, spot: &Spot, sight: Sight) {
         let own = sight.step.map(|step| &self.shapes.frames.all[sight.frame].steps[step].env);
         let known: BTreeSet<&str> = own.into_iter().chain([&self.shapes.workflow.env]).flatten().map(|(name, _)| name.as_str()).collect();
-        if !known.contains(name) && !optional {
+        let is_read = !self.found.flaws.within("env") && !self.is_flawed(sight);
+        if !known.contains(name) && !optional && is_read {
             self.found.report(spot.unknown_part("`env`", name, known.iter().copied()));
         }
         if !sight.secrets && (self.secret.contains(name) || own.is_some_and(|own| secret_names(own).contains(name))) {
@@ -374,7 +414,7 @@ impl<'a> Reader<'a> {
 
     fn secret_reading(&mut self, name: &str, spot: &Spot, sight: Sight) {
         let known = self.shapes.workflow.secrets.iter().map(|name| name.as_str());
-        if !known.clone().any(|secret| secret == name) {
+        if !known.clone().any(|secret| secret == name) && !self.found.flaws.of("secrets") {
             let error = spot.error(codes::SECRET, format!("there is no secret `{name}`"));
             self.found.report(match crate::source::nearest(name, known) {
                 Some(near) => error.meant(name, near),
@@ -415,7 +455,7 @@ impl<'a> Reader<'a> {
             self.found.report(reads.spot.unknown_part("`matrix`", axis, known.into_iter()));
             return;
         };
-        if let Err(wrong) = self.shapes.walk(self.entries(values, at), rest)
+        if let Err(wrong) = self.entry(values, at, rest)
             && !optional
         {
             let error = reads.spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the values of `matrix.{axis}` have no field `{}`", rest[wrong.part]));
@@ -427,6 +467,9 @@ impl<'a> Reader<'a> {
         let Sight { frame, step, .. } = reads.sight;
         let frames = self.shapes.frames;
         let Some((target, waiter)) = frames.find(frame, step, id) else {
+            if ["steps", "on_failure", "finally"].iter().any(|key| self.found.flaws.of(key)) {
+                return;
+            }
             let error = reads.spot.error(codes::READ_UNKNOWN_STEP, format!("there is no step `{id}`"));
             self.found.report(error.suggest(id, frames.visible(frame).into_iter(), "steps"));
             return;
@@ -492,35 +535,10 @@ impl<'a> Reader<'a> {
                 error.help(format!("go through them: `{{% for r in steps.{id}.results %}}`"))
             }
             Shape::Result(_) => spot.unknown_part(&format!("an entry of the results of step `{id}`"), part, wrong.known.iter().map(String::as_str)),
-            Shape::Lines | Shape::Plain | Shape::Fields(_) | Shape::Unknown => spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str)),
+            Shape::Lines | Shape::Plain | Shape::Built { .. } | Shape::OneOf(_) | Shape::Unknown => {
+                spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str))
+            }
         }
-    }
-
-    /// Says why a path cannot be in the items of a step, where these are one whole part of something that is known.
-    fn item_error(&mut self, at: At, path: &[&str], spot: &Spot) -> Option<Diagnostic> {
-        let known = self.items.get(&at).copied();
-        let shape = match known {
-            Some(shape) => shape,
-            None => self.entries(&self.shapes.frames.step(at).for_each.as_ref()?.items, at),
-        };
-        self.items.insert(at, shape);
-        let wrong = self.shapes.walk(shape, path).err()?;
-        let part = path[wrong.part];
-        Some(told(spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("the items have no field `{part}`")), part, &wrong, "their schema is a part of"))
-    }
-
-    /// Returns what each entry of a list is, where the list is one whole part of something that is known.
-    fn entries(&self, values: &Spanned<Value>, at: At) -> Shape<'a> {
-        self.whole(values, at, &[ENTRY])
-    }
-
-    /// Returns what a value is that is one whole part of something that is known, or what is in it at a path.
-    fn whole(&self, values: &Spanned<Value>, at: At, inside: &[&str]) -> Shape<'a> {
-        let path = values.value.as_str().and_then(whole_path).unwrap_or_default();
-        let path: Vec<&str> = path.iter().map(String::as_str).chain(inside.iter().copied()).collect();
-        let find = |id: &str| self.shapes.frames.find(at.frame, Some(at.step), id).map(|(target, _)| target);
-        let [first, second, rest @ ..] = path.as_slice() else { return Shape::Unknown };
-        self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown)
     }
 
     fn wait(&mut self, reader: At, target: At, by: At, spot: &Spot) {
@@ -538,6 +556,17 @@ impl<'a> Reader<'a> {
         self.found
     }
 
+    /// Returns of which steps of a frame it is not known what they wait for: something of them, or of what they wait for, could
+    /// not be read.
+    fn unread(&self, frame: usize, order: &[usize]) -> Vec<bool> {
+        let graph = &self.shapes.frames.all[frame];
+        let mut unread: Vec<bool> = graph.steps.iter().map(|step| self.found.flaws.of_step(&step.id)).collect();
+        for &step in order {
+            unread[step] |= graph.edges.needs[step].iter().any(|&need| unread[need]);
+        }
+        unread
+    }
+
     /// Reports what is read before it has ended.
     fn check_waits(&mut self, frame: usize, waits: &[Wait]) {
         let graph = &self.shapes.frames.all[frame];
@@ -545,6 +574,8 @@ impl<'a> Reader<'a> {
         let forward = waits.iter().map(|wait| Question { target: wait.target, at: vec![wait.reader] });
         let waited = answers(&graph.edges.needs, order, &forward.collect::<Vec<_>>());
         let early: Vec<&Wait> = waits.iter().zip(waited).filter(|(_, waited)| !waited).map(|(wait, _)| wait).collect();
+        let unread = self.unread(frame, order);
+        let early: Vec<&Wait> = early.into_iter().filter(|wait| !unread[wait.reader]).collect();
         let backward: Vec<Question> = early.iter().map(|wait| Question { target: wait.reader, at: vec![wait.target] }).collect();
         for (wait, backward) in early.iter().zip(answers(&graph.edges.needs, order, &backward)) {
             if self.found.leaves() {
@@ -581,18 +612,6 @@ fn told(error: Diagnostic, part: &str, wrong: &Wrong<'_>, label: &str) -> Diagno
         _ => error,
     };
     error.suggest(part, wrong.known.iter().map(String::as_str), "fields")
-}
-
-/// Returns the path of an expression that is one whole variable; a slice of it has the same entries.
-fn whole_path(text: &str) -> Option<Vec<String>> {
-    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
-    let readings = prompts::check(text).ok()?;
-    let [only] = readings.as_slice() else { return None };
-    let chain = match inner.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
-        Some((list, slice)) if slice.contains(':') => list,
-        _ => inner,
-    };
-    (only.path.join(".") == chain && text.get(only.span.clone()) == Some(inner)).then(|| only.path.clone())
 }
 
 /// Returns the names whose templates read a secret.

@@ -48,7 +48,7 @@ impl Reads {
 
     /// What cannot be read as a template reads nothing: whoever judges the workflow has said so.
     fn add(&mut self, read: Result<Vec<Reading>, TemplateError>) {
-        for reading in read.unwrap_or_default() {
+        for reading in read.unwrap_or_default().into_iter().filter(Reading::is_own) {
             let mut path = reading.path.into_iter();
             let Some(name) = path.next() else { continue };
             if name == "steps" {

@@ -119,6 +119,7 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
                 Resolved { starts: true, writes, sure, ..Resolved::default() }
             }
         };
+        let resolved = Resolved { sure: resolved.sure && !findings.flaws.of_step(&step.id), ..resolved };
         Resolved { retry_with: self.stand_in(step, &resolved, findings), workspace: none_unless_used(step, resolved.workspace), ..resolved }
     }
 
@@ -128,8 +129,9 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
         let access = agent.as_ref().map(|agent| agent.access);
         let workspace = self.workspace(step, if access == Some(Access::Write) { WorkspaceKind::Worktree } else { WorkspaceKind::Shared });
         // An agent that is not known is taken for what its workspace says, so that one error does not become two.
+        let access = access.filter(|_| !findings.flaws.of_entry("agents", name));
         let writes = access.map_or(workspace.kind == WorkspaceKind::Worktree, |access| access == Access::Write);
-        let sure = agent.is_some();
+        let sure = agent.is_some() && !findings.flaws.of_entry("agents", name);
         Resolved { agent, prompt, file: file.flatten(), starts: workspace.kind != WorkspaceKind::None, workspace, writes, sure, ..Resolved::default() }
     }
 
@@ -164,7 +166,7 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
     /// Finds the agent that settles a merge's conflicts; it must be able to write.
     fn settler(&mut self, name: &Spanned<String>, step: &Step, findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
         let agent = self.agents.at_work(name, Some(step), findings)?;
-        if agent.access != Access::Write {
+        if agent.access != Access::Write && !findings.flaws.of_entry("agents", name) {
             let error = findings.error(codes::NEEDS_WORKTREE, name.span, format!("`{}` settles conflicts, so that it must write", name.value));
             findings.report(error.help("give it `access: write`"));
         }
@@ -181,7 +183,7 @@ impl<'a, 'c, 'k> Resolver<'a, 'c, 'k> {
             return None;
         }
         let agent = self.agents.stand_in(name, step, findings)?;
-        if resolved.sure && resolved.writes != (agent.access == Access::Write) {
+        if resolved.sure && !findings.flaws.of_entry("agents", name) && resolved.writes != (agent.access == Access::Write) {
             let (does, help) = if resolved.writes { ("write", "give it `access: write`") } else { ("only read", "name an agent with `access: read`") };
             let error =
                 findings.error(codes::NEEDS_WORKTREE, name.span, format!("`{}` stands in for an agent that can {does}, so that it must, too", name.value));

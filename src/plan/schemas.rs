@@ -5,9 +5,9 @@ use crate::{
     source::{Span, Spanned, codes},
     workflow::{Entries, Workflow},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -15,6 +15,14 @@ use std::{
 const PREFIX: &str = "#/schemas/";
 /// How deep references are followed when a field is looked up.
 const MAX_HOPS: usize = 64;
+
+/// Values that all schemas may have together, with what they refer to.
+const MAX_VALUES: usize = 1_000_000;
+/// How often one value may be held against parts of its schema, those counted again that are referred to again.
+const MAX_CHECKS: u64 = 100_000;
+/// How long a chain of parts inside parts may be, over references.
+const MAX_CHAIN: usize = 512;
+const NARROWER: &str = "name each schema once: a list of references to a list of references multiplies";
 
 /// Misfits of one value that are told.
 const TOLD: usize = 8;
@@ -31,7 +39,7 @@ pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
 
 /// Every schema by name, references resolved into `$defs` of its own, checked to be JSON Schema.
 pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTreeMap<String, Arc<Value>> {
-    let mut sound = true;
+    let mut sound = !workflow.flaws.within("schemas");
     for (_, schema) in &workflow.schemas {
         sound &= check_references(&workflow.schemas, schema, findings);
     }
@@ -39,8 +47,17 @@ pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTree
         return BTreeMap::new();
     }
     let mut resolved = BTreeMap::new();
+    let mut left = MAX_VALUES;
     for (name, schema) in &workflow.schemas {
-        let whole = whole(name, &workflow.schemas);
+        let Some(whole) = whole(name, &workflow.schemas, &mut left) else {
+            let error = findings.error(codes::BAD_SCHEMA, schema.span, "the schemas hold too much: each holds all that it refers to");
+            findings.report(error.help(format!("all of them together may have {MAX_VALUES} values, those counted again that several refer to")));
+            break;
+        };
+        if let Err(why) = check_work(&whole) {
+            findings.report(findings.error(codes::BAD_SCHEMA, schema.span, format!("`{}` {why}", name.value)).help(NARROWER));
+            continue;
+        }
         match jsonschema::validator_for(&whole) {
             Ok(_) => {
                 resolved.insert(name.value.clone(), Arc::new(whole));
@@ -98,13 +115,64 @@ fn references(schema: &Value) -> Vec<&str> {
     found
 }
 
-/// Makes one schema self-contained: what it needs of others stands in its `$defs`.
-fn whole(name: &str, schemas: &Entries<Spanned<Value>>) -> Value {
+/// Says why a schema would cost too much to hold a value against: its parts are counted as often as they are come to.
+///
+/// # Errors
+/// What is to be said behind its name.
+pub(super) fn check_work(schema: &Value) -> Result<(), String> {
+    let mut weigher = Weigher { root: schema, known: HashMap::new() };
+    match weigher.weigh(schema, 0) {
+        None => Err(format!("nests its parts more than {MAX_CHAIN} deep, over references")),
+        Some(checks) if checks > MAX_CHECKS => Err(format!("would hold one value against more than {MAX_CHECKS} parts of it")),
+        Some(_) => Ok(()),
+    }
+}
+
+struct Weigher<'s> {
+    root: &'s Value,
+    /// What each part weighs, by its address; of one that is being weighed 1, so that what holds itself ends.
+    known: HashMap<*const Value, u64>,
+}
+
+impl<'s> Weigher<'s> {
+    fn weigh(&mut self, part: &'s Value, depth: usize) -> Option<u64> {
+        if let Some(known) = self.known.get(&std::ptr::from_ref(part)) {
+            return Some(*known);
+        }
+        if depth > MAX_CHAIN {
+            return None;
+        }
+        self.known.insert(part, 1);
+        let mut weight = 1_u64;
+        match part {
+            Value::Object(words) => {
+                let target = words.get("$ref").and_then(Value::as_str).and_then(|reference| self.root.pointer(reference.trim_start_matches('#')));
+                let inner = words.iter().filter(|(word, _)| !["enum", "const", "default", "examples", "$defs", "definitions"].contains(&word.as_str()));
+                for value in inner.map(|(_, value)| value).chain(target) {
+                    weight = weight.saturating_add(self.weigh(value, depth + 1)?);
+                }
+            }
+            Value::Array(values) => {
+                for value in values {
+                    weight = weight.saturating_add(self.weigh(value, depth + 1)?);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => weight = 0,
+        }
+        self.known.insert(part, weight);
+        Some(weight)
+    }
+}
+
+/// Makes one schema self-contained: what it needs of others stands in its `$defs`. `None` where that has more values than are
+/// `left`.
+fn whole(name: &str, schemas: &Entries<Spanned<Value>>, left: &mut usize) -> Option<Value> {
     let of = |name: &str| schemas.iter().find(|(known, _)| known.value == name).map(|(_, schema)| &schema.value);
-    let Some(root) = of(name) else { return Value::Bool(true) };
+    let Some(root) = of(name) else { return Some(Value::Bool(true)) };
     let mut needed = BTreeSet::new();
     let mut open = vec![root];
     while let Some(schema) = open.pop() {
+        *left = left.checked_sub(size(schema))?;
         for other in references(schema).iter().filter_map(|reference| reference.strip_prefix(PREFIX)).filter_map(|path| path.split('/').next()) {
             if other != name && needed.insert(other) {
                 open.extend(of(other));
@@ -129,7 +197,43 @@ fn whole(name: &str, schemas: &Entries<Spanned<Value>>) -> Value {
             }
         }
     }
-    whole
+    Some(whole)
+}
+
+/// Makes a part of a schema stand alone, with all that it may refer to.
+pub(super) fn alone(root: &Value, at: &Value) -> Option<Value> {
+    fn pointer(of: &Value, at: &Value) -> Option<String> {
+        if std::ptr::eq(of, at) {
+            return Some(String::new());
+        }
+        match of {
+            Value::Object(words) => words.iter().find_map(|(word, value)| Some(format!("/{word}{}", pointer(value, at)?))),
+            Value::Array(values) => values.iter().enumerate().find_map(|(place, value)| Some(format!("/{place}{}", pointer(value, at)?))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
+    }
+    if std::ptr::eq(root, at) {
+        return Some(root.clone());
+    }
+    // What a reference would have to escape is not referred to.
+    let place = pointer(root, at).filter(|place| place.chars().all(|c| c.is_ascii_alphanumeric() || "/_-$".contains(c)))?;
+    let whole = rewrite(root, "#/$defs/whole", &|other| format!("{PREFIX}{other}"));
+    Some(json!({"$ref": format!("#/$defs/whole{place}"), "$defs": {"whole": whole}}))
+}
+
+/// How many values there are in one.
+fn size(value: &Value) -> usize {
+    let mut count = 0;
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        count += 1;
+        match value {
+            Value::Object(words) => open.extend(words.values()),
+            Value::Array(values) => open.extend(values),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    count
 }
 
 /// Copies a schema with its references rewritten: those to others by `link`, its own to where it stands now.
@@ -170,22 +274,120 @@ pub(super) enum Part<'s> {
     Never(Vec<String>),
 }
 
-/// Looks one part up, at a place `at` inside of `schema`. Only what the schema describes by `properties` and `items` is
-/// known; combinations, patterns and open objects that say so are not judged.
+/// Parts of a schema that are looked at to find one part of a value.
+const MAX_LOOKED: usize = 1_000;
+
+/// Looks one part up, at a place `at` inside of `schema`. What is described by `properties` and `items` is known, also behind
+/// references, `allOf`, `anyOf` and `oneOf`; patterns, conditions and open objects that say so are not judged.
 pub(super) fn part<'s>(schema: &'s Value, at: &'s Value, name: &str) -> Part<'s> {
-    let Some(words) = resolved(schema, at).and_then(Value::as_object) else { return Part::Possible };
-    let open = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"];
-    if open.iter().any(|word| words.contains_key(*word)) || words.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
-        return Part::Possible;
+    match (Search { schema, name, left: MAX_LOOKED }).at(at, 0) {
+        Found::Part(part) => part,
+        Found::Silent => Part::Possible,
     }
-    if name == ENTRY {
-        return words.get("items").map_or(Part::Possible, Part::Known);
+}
+
+/// What a part of a schema says of a part of a value.
+enum Found<'s> {
+    Part(Part<'s>),
+    /// Nothing at all: what stands beside it decides.
+    Silent,
+}
+
+struct Search<'s, 'n> {
+    schema: &'s Value,
+    name: &'n str,
+    left: usize,
+}
+
+impl<'s> Search<'s, '_> {
+    fn at(&mut self, at: &'s Value, hops: usize) -> Found<'s> {
+        const POSSIBLE: Found<'_> = Found::Part(Part::Possible);
+        let Some(words) = at.as_object() else { return if at == &Value::Bool(true) { Found::Silent } else { POSSIBLE } };
+        let Some(left) = self.left.checked_sub(1).filter(|_| hops <= MAX_HOPS) else { return POSSIBLE };
+        self.left = left;
+        let open = ["$dynamicRef", "if", "patternProperties", "dependentSchemas"];
+        let is_open = words.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
+        if open.iter().any(|word| words.contains_key(*word)) {
+            return POSSIBLE;
+        }
+        let mut all = vec![self.own(words, is_open)];
+        if let Some(reference) = words.get("$ref").and_then(Value::as_str) {
+            all.push(self.schema.pointer(reference.trim_start_matches('#')).map_or(POSSIBLE, |target| self.at(target, hops + 1)));
+        }
+        for inner in words.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            all.push(self.at(inner, hops + 1));
+        }
+        for word in ["anyOf", "oneOf"] {
+            let Some(any) = words.get(word).and_then(Value::as_array) else { continue };
+            let any: Vec<Found<'s>> = any.iter().map(|inner| self.at(inner, hops + 1)).collect();
+            all.push(any_of(any));
+        }
+        all_of(all)
     }
-    match words.get("properties").and_then(Value::as_object) {
-        Some(properties) => properties.get(name).map_or_else(|| Part::Never(properties.keys().cloned().collect()), Part::Known),
-        None if scalar(words) => Part::Never(Vec::new()),
-        None => Part::Possible,
+
+    /// Looks at what a schema itself says, without what it is combined of.
+    fn own(&self, words: &'s Map<String, Value>, is_open: bool) -> Found<'s> {
+        if self.name == ENTRY {
+            return words.get("items").map_or(Found::Silent, |items| Found::Part(Part::Known(items)));
+        }
+        match words.get("properties").and_then(Value::as_object) {
+            Some(properties) => match properties.get(self.name) {
+                Some(known) => Found::Part(Part::Known(known)),
+                None if is_open => Found::Part(Part::Possible),
+                None => Found::Part(Part::Never(properties.keys().cloned().collect())),
+            },
+            None if is_open => Found::Part(Part::Possible),
+            None if scalar(words) => Found::Part(Part::Never(Vec::new())),
+            None => Found::Silent,
+        }
     }
+}
+
+/// Joins what is said of a part by schemas that all hold.
+fn all_of(said: Vec<Found<'_>>) -> Found<'_> {
+    let (mut never, mut possible): (Option<Vec<String>>, bool) = (None, false);
+    for found in said {
+        match found {
+            Found::Part(Part::Known(known)) => return Found::Part(Part::Known(known)),
+            Found::Part(Part::Possible) => possible = true,
+            Found::Part(Part::Never(known)) => never.get_or_insert_default().extend(known),
+            Found::Silent => {}
+        }
+    }
+    match never {
+        _ if possible => Found::Part(Part::Possible),
+        Some(known) => Found::Part(Part::Never(known)),
+        None => Found::Silent,
+    }
+}
+
+/// Joins what is said of a part by schemas of which one holds.
+fn any_of(said: Vec<Found<'_>>) -> Found<'_> {
+    let (mut never, mut known): (Vec<String>, Vec<&Value>) = (Vec::new(), Vec::new());
+    for found in said {
+        match found {
+            Found::Part(Part::Known(one)) => known.push(one),
+            Found::Part(Part::Possible) | Found::Silent => return Found::Part(Part::Possible),
+            Found::Part(Part::Never(others)) => never.extend(others),
+        }
+    }
+    match known.as_slice() {
+        [] => Found::Part(Part::Never(never)),
+        [first, others @ ..] if others.iter().all(|other| other == first) => Found::Part(Part::Known(first)),
+        _ => Found::Part(Part::Possible),
+    }
+}
+
+/// Returns whether null fits a schema that says so: by its type, its values, or one of several schemas.
+pub(super) fn takes_null(schema: &Value, at: &Value) -> bool {
+    let Some(Value::Object(words)) = resolved(schema, at) else { return false };
+    let of_type = words.get("type").is_some_and(|kind| kind == "null" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "null")));
+    let of_values =
+        words.get("const").is_some_and(Value::is_null) || words.get("enum").and_then(Value::as_array).is_some_and(|values| values.contains(&Value::Null));
+    let null = |word: &str| {
+        words.get(word).and_then(Value::as_array).is_some_and(|any| any.iter().any(|one| resolved(schema, one).is_some_and(|one| one["type"] == "null")))
+    };
+    of_type || of_values || null("anyOf") || null("oneOf")
 }
 
 /// Follows references inside of `schema`; nothing where they lead nowhere soon.
@@ -208,7 +410,6 @@ fn scalar(words: &Map<String, Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn entries(schemas: &[(&str, Value)]) -> Entries<Spanned<Value>> {
         schemas.iter().map(|(name, schema)| (Spanned::new((*name).to_owned(), Span::default()), Spanned::new(schema.clone(), Span::default()))).collect()
@@ -225,7 +426,7 @@ mod tests {
             ("c", json!({"type": "object", "properties": {"b": {"$ref": "#/schemas/b"}}})),
             ("d", json!(true)),
         ]);
-        let whole = whole("a", &schemas);
+        let whole = whole("a", &schemas, &mut MAX_VALUES.clone()).expect("it is small");
         assert_eq!(
             whole,
             json!({
@@ -267,6 +468,16 @@ mod tests {
         assert_eq!(look("list.[].z"), Err((2, vec!["x".into()])));
         assert_eq!(look("a.z"), Err((1, vec!["x".into()])));
         assert_eq!(look("text.length"), Err((1, vec![])));
+        let combined = json!({
+            "allOf": [{"$ref": "#/$defs/a"}, {"required": ["x"]}],
+            "properties": {"own": {}, "either": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}, "some": {"oneOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}},
+            "$defs": {"a": {"properties": {"x": {}}}},
+        });
+        let either = &combined["properties"]["either"];
+        assert_eq!(part(&combined, &combined, "z"), Part::Never(vec!["own".into(), "either".into(), "some".into(), "x".into()]));
+        assert!(matches!(part(&combined, &combined, "x"), Part::Known(_)) && matches!(part(&combined, either, "x"), Part::Known(_)));
+        assert_eq!(part(&combined, either, "z"), Part::Never(vec!["x".into()]));
+        assert_eq!(part(&combined, &combined["properties"]["some"], "z"), Part::Possible);
         let knot = json!({"$ref": "#/$defs/loop", "$defs": {"loop": {"$ref": "#/$defs/loop"}}});
         assert_eq!(part(&knot, &knot, "a"), Part::Possible);
     }

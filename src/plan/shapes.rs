@@ -12,15 +12,30 @@ use crate::{
     source::{Span, Spanned},
     workflow::{Parse, Verb, Workflow},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
-const MERGE_OUTPUT: [&str; 5] = ["commit", "landed", "ejected", "conflicts", "report"];
-const SELECT_OUTPUT: [&str; 4] = ["winner", "why", "scores", "commit"];
-const APPROVE_OUTPUT: [&str; 3] = ["approved", "by", "note"];
+/// What a merge, a choice and a question give, as schemas.
+static MERGE_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
+    let texts = json!({"type": "array", "items": {"type": "string"}});
+    json!({"type": "object", "properties": {
+        "commit": {"type": ["string", "null"]},
+        "landed": texts,
+        "ejected": {"type": "array", "items": {"type": "object", "properties": {"from": {"type": "string"}, "reason": {"type": "string"}}}},
+        "conflicts": {"type": "array", "items": {"type": "object", "properties": {"from": {"type": "string"}, "paths": texts, "by": {"type": "string"}}}},
+        "report": {"type": "string"},
+    }})
+});
+static SELECT_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
+    json!({"type": "object", "properties": {
+        "winner": {"type": "string"}, "why": {"type": "string"}, "scores": {"type": "object"}, "commit": {"type": "string"},
+    }})
+});
+static APPROVE_OUTPUT: LazyLock<Value> =
+    LazyLock::new(|| json!({"type": "object", "properties": {"approved": {"type": "boolean"}, "by": {"type": "string"}, "note": {"type": "string"}}}));
 const ITEM_RESULT: [&str; 6] = ["key", "ok", "status", "output", "commit", "error"];
 
 /// What stands at a place.
@@ -38,8 +53,10 @@ pub(super) enum Shape<'a> {
     Result(At),
     /// What a schema describes.
     Schema { root: &'a Value, at: &'a Value, name: &'a str, span: Span },
-    /// A map that holds just these.
-    Fields(&'static [&'static str]),
+    /// What a step of its kind always gives, by the schema of that.
+    Built { root: &'static Value, at: &'static Value },
+    /// One of these values.
+    OneOf(&'a [Value]),
     /// Lines of text.
     Lines,
     /// Text or a number.
@@ -89,7 +106,7 @@ impl<'a> Shapes<'a> {
 
     /// Returns what an input holds.
     pub(super) fn input(&self, name: &str) -> Shape<'a> {
-        let input = self.workflow.inputs.iter().find(|(known, _)| known.value == name);
+        let input = self.workflow.inputs.iter().find(|(known, _)| known.value == name && !self.workflow.flaws.of_entry("inputs", name));
         input.map_or(Shape::Unknown, |(name, input)| Shape::Schema { root: &input.schema, at: &input.schema, name: &name.value, span: name.span })
     }
 
@@ -97,7 +114,8 @@ impl<'a> Shapes<'a> {
         let listed = |known: &[&str]| Err(known.iter().map(|name| (*name).to_owned()).collect());
         match whole {
             // What an index finds in text or in a map is not judged.
-            Shape::Step(_) | Shape::Fields(_) | Shape::Plain if name == ENTRY => Ok(Shape::Unknown),
+            Shape::Step(_) | Shape::Plain if name == ENTRY => Ok(Shape::Unknown),
+            Shape::Step(at) if self.workflow.flaws.of_step(&self.frames.step(at).id) => Ok(Shape::Unknown),
             Shape::Step(at) => {
                 let known = self.of_step(at);
                 match name {
@@ -117,13 +135,14 @@ impl<'a> Shapes<'a> {
                 Part::Possible => Ok(Shape::Unknown),
                 Part::Never(known) => Err(known),
             },
-            Shape::Fields(known) => {
-                if known.contains(&name) {
-                    Ok(Shape::Unknown)
-                } else {
-                    listed(known)
-                }
-            }
+            Shape::Built { root, at } => match schemas::part(root, at, name) {
+                Part::Known(at) => Ok(Shape::Built { root, at }),
+                Part::Possible => Ok(Shape::Unknown),
+                // An index of what is no list is not judged.
+                Part::Never(_) if name == ENTRY => Ok(Shape::Unknown),
+                Part::Never(known) => Err(known),
+            },
+            Shape::OneOf(values) => one_of(values, name),
             Shape::Lines if name == ENTRY => Ok(Shape::Plain),
             Shape::Results(_) | Shape::Lines | Shape::Plain => listed(&[]),
         }
@@ -183,14 +202,25 @@ impl<'a> Shapes<'a> {
         if let Some(Spanned { value: name, span }) = output.and_then(|output| output.schema.as_ref()) {
             return self.schemas.get(name).map_or(Shape::Unknown, |root| Shape::Schema { root, at: root, name, span: *span });
         }
-        match (&step.verb, output.and_then(|output| output.parse)) {
+        match (&step.verb, output.and_then(|output| output.parse.as_deref().copied())) {
             (Verb::Agent { .. }, _) => Shape::Plain,
             (Verb::Run { .. }, Some(Parse::Lines)) => Shape::Lines,
             (Verb::Run { .. }, _) => Shape::Unknown,
-            (Verb::Merge(_), _) => Shape::Fields(&MERGE_OUTPUT),
-            (Verb::Select(_), _) => Shape::Fields(&SELECT_OUTPUT),
-            (Verb::Approve(_), _) => Shape::Fields(&APPROVE_OUTPUT),
+            (Verb::Merge(_), _) => Shape::Built { root: &MERGE_OUTPUT, at: &MERGE_OUTPUT },
+            (Verb::Select(_), _) => Shape::Built { root: &SELECT_OUTPUT, at: &SELECT_OUTPUT },
+            (Verb::Approve(_), _) => Shape::Built { root: &APPROVE_OUTPUT, at: &APPROVE_OUTPUT },
             (Verb::Workflow { .. } | Verb::Loop(_), _) => Shape::Output(at),
         }
     }
+}
+
+/// Looks a part up in values of which one stands there: a field that some of them have may be there.
+fn one_of<'a>(values: &'a [Value], name: &str) -> Result<Shape<'a>, Vec<String>> {
+    if name == ENTRY || values.iter().any(|value| value.get(name).is_some()) {
+        return Ok(Shape::Unknown);
+    }
+    let mut known: Vec<String> = values.iter().filter_map(Value::as_object).flat_map(|fields| fields.keys().cloned()).collect();
+    known.sort_unstable();
+    known.dedup();
+    Err(known)
 }

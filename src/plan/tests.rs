@@ -109,7 +109,7 @@ fn catalog() -> Catalog {
 
 fn compile_with(text: &str, catalog: &Catalog) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let source = Arc::new(Source { name: "flow.yaml".to_owned(), text: text.to_owned() });
-    Plan::compile(&Workflow::load(&source)?, catalog)
+    Plan::compile(&Workflow::read(&source)?, catalog)
 }
 
 fn compile(text: &str) -> Plan {
@@ -234,6 +234,65 @@ fn inputs_are_checked_and_read_by_their_type() {
     for (name, text) in [("count", "5.5"), ("count", "five"), ("tags", "a,b"), ("nope", "x")] {
         assert!(plan.parse_input(name, text).is_err(), "{name}={text}");
     }
+}
+
+/// Reads what a table of the reference says of a key where it is left out.
+fn left_out(head: &str, key: &str, column: usize) -> String {
+    let page = include_str!("../../docs/language.md");
+    let rest = page.split(head).nth(1).unwrap_or_else(|| panic!("no table {head}"));
+    let table = if head.starts_with('|') { rest } else { &rest[rest.find("\n| key").expect("a table follows")..] };
+    let table = table.split("\n\n").next().unwrap_or_default();
+    let row = table.lines().find(|row| row.starts_with(&format!("| `{key}` |"))).unwrap_or_else(|| panic!("{head}: no row {key}"));
+    let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+    cells[cells.len() - column].trim_matches(['|', ' ']).to_owned()
+}
+
+/// Reads `50 million`, `2,000` or `30 minutes`, the latter as seconds.
+fn amount(text: &str) -> u64 {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let number: u64 = number.replace(',', "").parse().unwrap_or_else(|_| panic!("{text}"));
+    number
+        * match unit.split([':', ' ']).next() {
+            Some("million") => 1_000_000,
+            Some("hours") => 3_600,
+            Some("minutes") => 60,
+            _ => 1,
+        }
+}
+
+#[test]
+fn what_is_left_out_is_what_the_reference_says() {
+    const AGENT: &str = "\n## Agents\n";
+    const BUDGET: &str = "| key of `budget` |";
+    const ITEMS: &str = "| key of `for_each` |";
+    let text = "version: 1\nname: a\nagents: { x: { model: openai/x, access: write } }\norchestrator: { agent: x }\nsteps:\n  a: { for_each: { items: [1, 2] }, agent: x, prompt: x }\n  b: { needs: [a], merge: { from: a } }\n  c: { needs: [b], agent: x, prompt: x, matrix: { n: [1, 2] } }\n  d: { needs: [c], select: { from: c, judge: { agent: x } } }\n";
+    let plan = compile(text);
+    let agent = &plan.agents["x"];
+    let session = |key| amount(&left_out(AGENT, key, 1));
+    assert_eq!(session("max_turns"), u64::from(agent.limits.turns));
+    assert_eq!(session("timeout"), agent.limits.time.as_secs());
+    assert_eq!(session("idle_timeout"), agent.idle_timeout.as_secs());
+    assert_eq!(left_out(AGENT, "max_depth", 1).split(':').next(), Some(agent.max_depth.to_string().as_str()));
+    assert_eq!(session("max_parallel"), u64::from(agent.max_parallel));
+    for (limits, column) in [(plan.limits, 2), (Limits::SESSION, 1)] {
+        let said = |key| amount(&left_out(BUDGET, key, column));
+        assert_eq!(limits.usd.map(|usd| usd.to_string()), Some(said("usd").to_string()));
+        assert_eq!((said("tokens"), said("time"), said("turns")), (limits.tokens, limits.time.as_secs(), u64::from(limits.turns)));
+    }
+    let orchestrator = plan.orchestrator.as_ref().expect("it is there");
+    assert_eq!(amount(&left_out("## The orchestrator", "max_added", 1)), u64::from(orchestrator.max_added));
+    assert_eq!((orchestrator.may.len(), left_out("## The orchestrator", "may", 1).as_str()), (4, "all of them"));
+    assert_eq!((orchestrator.wake.len(), left_out("## The orchestrator", "wake", 1).as_str()), (4, "at each of them"));
+    let for_each = plan.step(&StepId::from("a")).and_then(|step| step.for_each.as_ref()).expect("it is there");
+    assert_eq!(left_out(ITEMS, "as", 1), format!("`{}`", for_each.name.value));
+    assert_eq!((left_out(ITEMS, "fail_fast", 1), left_out(ITEMS, "join", 1)), (format!("`{}`", for_each.fail_fast), "`all`".to_owned()));
+    assert_eq!((for_each.join, left_out(ITEMS, "on_item_failure", 1)), (crate::workflow::Join::All, "`continue`".to_owned()));
+    assert_eq!(for_each.on_item_failure, crate::workflow::OnItemFailure::Continue);
+    let Work::Merge(merge) = &plan.step(&StepId::from("b")).expect("it is there").work else { panic!("no merge") };
+    assert_eq!(format!("{:?}", merge.mode).to_lowercase(), left_out("\n### merge", "mode", 1).trim_matches('`'));
+    assert_eq!(amount(&left_out("\n### merge", "flaky_retries", 1)), u64::from(merge.flaky_retries));
+    let Work::Select(select) = &plan.step(&StepId::from("d")).expect("it is there").work else { panic!("no choice") };
+    assert_eq!((select.tie, left_out("\n### select", "tie", 1)), (crate::workflow::Tie::SmallestDiff, "`smallest_diff`".to_owned()));
 }
 
 #[test]
@@ -406,7 +465,9 @@ proptest! {
 fn long_cycles_are_told_within_bounds() {
     let text: String = (0..5_000).fold(writers(""), |text, step| text + &format!("  s{step}: {{run: ls, needs: [s{}]}}\n", (step + 1) % 5_000));
     let found = compile_with(&text, &catalog()).expect_err("they wait for each other").found;
-    assert_eq!((found.len(), found[0].code, found[0].labels.len()), (1, codes::CYCLE, 20));
+    assert_eq!((found.len(), found[0].code, found[0].labels.len()), (1, codes::CYCLE, 5_000), "every edge has its place");
+    let drawn = source::render(&found, false);
+    assert!(drawn.contains("s4999` needs `s0`") && drawn.len() < 300_000, "{} bytes", drawn.len());
 }
 
 #[test]

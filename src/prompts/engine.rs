@@ -126,7 +126,7 @@ pub(super) fn compile(text: &str, outline: &Outline) -> Result<(), TemplateError
 }
 
 /// Returns the place of the expression if the template is one whole `{{ expr }}`, white space around it aside.
-fn whole(text: &str, outline: &Outline) -> Option<Range<usize>> {
+pub(super) fn whole(text: &str, outline: &Outline) -> Option<Range<usize>> {
     let mut found = None;
     for piece in &outline.pieces {
         match piece {

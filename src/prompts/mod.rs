@@ -10,6 +10,7 @@
 mod engine;
 mod filters;
 mod fit;
+mod gives;
 mod lexer;
 mod outline;
 mod reader;
@@ -19,9 +20,12 @@ mod shell;
 
 pub use engine::{condition, evaluate, evaluate_all, is_plain, render};
 pub use fit::{Fitted, Whole, fit};
+pub use gives::Gives;
 pub use scope::Scope;
 
 use crate::source::nearest;
+use gives::{Look, Seen};
+use outline::Outline;
 use std::ops::Range;
 
 /// The part of a path that stands for any entry of a list.
@@ -42,6 +46,19 @@ pub struct Reading {
     pub span: Range<usize>,
     /// Whether the template says what happens when it is undefined.
     pub optional: bool,
+    /// How many of its first parts are not written there: the template binds a name to them, and reads them where it does so.
+    pub given: usize,
+    /// Of a map that the template makes and that does not hold this: what it holds. The path is then the part alone.
+    pub never: Option<Vec<String>>,
+    /// Whether it becomes a word of a command as it is, and no condition around it looks at it: null would be an error there.
+    pub word: bool,
+}
+
+impl Reading {
+    /// Returns whether the template itself reads it from the scope.
+    pub fn is_own(&self) -> bool {
+        self.given == 0 && self.never.is_none()
+    }
 }
 
 /// A template that cannot be read or rendered, and where.
@@ -85,6 +102,12 @@ pub fn check(text: &str) -> Result<Vec<Reading>, TemplateError> {
     Ok(readings(&outline))
 }
 
+/// Returns what a template gives that is one whole `{{ expr }}`, as far as its text says it.
+pub fn gives(text: &str) -> Gives {
+    let whole = |outline: outline::Outline| engine::whole(text, &outline).and(outline.gives);
+    engine::outline(text).ok().and_then(whole).unwrap_or(Gives::Unknown)
+}
+
 /// What is to be said of a template that becomes a shell command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
@@ -120,19 +143,30 @@ pub fn check_condition(text: &str) -> Result<Vec<Reading>, TemplateError> {
     Ok(readings(&outline).into_iter().map(|reading| Reading { span: whole.span(reading.span), ..reading }).collect())
 }
 
-fn readings(outline: &outline::Outline) -> Vec<Reading> {
-    let mut readings: Vec<Reading> = outline
-        .chains
-        .iter()
-        .filter(|chain| !chain.bound && !chain.parts.is_empty())
-        .map(|chain| Reading {
-            path: chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect(),
-            span: chain.span.clone(),
-            optional: chain.optional,
-        })
-        .collect();
+fn readings(outline: &Outline) -> Vec<Reading> {
+    let chains = outline.chains.iter().filter_map(|chain| {
+        let reading = if chain.bound || chain.parts.is_empty() {
+            bound(&chain.look, &chain.span, chain.optional)?
+        } else {
+            let path = chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect();
+            Reading { path, span: chain.span.clone(), optional: chain.optional, given: 0, never: None, word: false }
+        };
+        Some(Reading { word: chain.word && !chain.guarded && !chain.look.open, ..reading })
+    });
+    let taken = outline.taken.iter().filter_map(|taken| bound(&taken.look, &taken.span, taken.optional));
+    let mut readings: Vec<Reading> = chains.chain(taken).collect();
     readings.sort_by_key(|reading| (reading.span.start, reading.span.end));
     readings
+}
+
+/// Makes a reading of a look into what a name is bound to; nothing where that is not known.
+fn bound(look: &Look, span: &Range<usize>, optional: bool) -> Option<Reading> {
+    let (path, given, never) = match look.seen() {
+        Seen::Nothing => return None,
+        Seen::Path { path, given } => (path, given, None),
+        Seen::Never { part, known } => (vec![part], 0, Some(known)),
+    };
+    Some(Reading { path, span: span.clone(), optional, given, never, word: false })
 }
 
 #[cfg(test)]

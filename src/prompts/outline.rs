@@ -1,4 +1,5 @@
 //! The structure of a template, as far as it matters before it runs.
+use super::gives::{Gives, Look};
 use std::ops::Range;
 
 /// The structure of one template.
@@ -16,6 +17,10 @@ pub(super) struct Outline {
     pub(super) loops: Vec<Range<usize>>,
     /// Filters, tests and functions used.
     pub(super) calls: Vec<Call>,
+    /// Parts that filters take of what they are given.
+    pub(super) taken: Vec<Taken>,
+    /// What the last expression gives.
+    pub(super) gives: Option<Gives>,
 }
 
 /// A filter, test or function and where its name stands.
@@ -26,6 +31,18 @@ pub(super) struct Call {
     pub(super) span: Range<usize>,
     /// The names of its arguments, and where they stand.
     pub(super) arguments: Vec<(String, Range<usize>)>,
+    /// Those of them that are one literal string, with what it says and where it stands.
+    pub(super) texts: Vec<(String, String, Range<usize>)>,
+}
+
+/// A part that a filter takes: `get(key='id')`, `sort(attribute='id')`.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) look: Look,
+    /// Where its name stands.
+    pub(super) span: Range<usize>,
+    /// Whether the filter says what happens where it is not there.
+    pub(super) optional: bool,
 }
 
 /// What is called.
@@ -49,8 +66,40 @@ pub(super) struct Chain {
     pub(super) optional: bool,
     /// Whether its variable is bound inside the template.
     pub(super) bound: bool,
+    /// What its variable stands for, and what of it is read, up to the first part that is computed.
+    pub(super) look: Look,
+    /// Whether it becomes a word of a command as it is: null cannot.
+    pub(super) word: bool,
+    /// Whether a condition around it looks at the same value, or at what that is a part of.
+    pub(super) guarded: bool,
     /// Where its `.` and `[` stand that are not yet `?.` and `?[`.
     pub(super) links: Vec<usize>,
+}
+
+impl Chain {
+    /// Makes a chain that has read nothing yet.
+    pub(super) fn new(from: Gives, span: Range<usize>) -> Chain {
+        Chain {
+            parts: Vec::new(),
+            more: Vec::new(),
+            span,
+            optional: false,
+            bound: false,
+            look: Look { from, parts: Vec::new(), open: false },
+            word: false,
+            guarded: false,
+            links: Vec::new(),
+        }
+    }
+
+    /// Returns whether it looks at what another one is about: the same variable, and of the scope's own names also the same
+    /// part of it.
+    pub(super) fn is_about(&self, other: &Chain) -> bool {
+        fn part(chain: &Chain, at: usize) -> Option<&str> {
+            chain.parts.get(at).map(|(part, _)| part.as_str())
+        }
+        part(self, 0) == part(other, 0) && (self.bound || part(self, 1) == part(other, 1))
+    }
 }
 
 /// One piece of a template.

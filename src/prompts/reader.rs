@@ -5,8 +5,9 @@
 //! so what slips through here is still refused there.
 use super::{
     ENTRY, TemplateError, filters,
+    gives::{Gives, Look},
     lexer::{Lexer, Outside, Token, VERBATIM},
-    outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind},
+    outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind, Taken},
 };
 use std::ops::Range;
 
@@ -14,6 +15,8 @@ use std::ops::Range;
 const MAX_DEPTH: usize = 40;
 /// How many variables one template may read.
 const MAX_CHAINS: usize = 10_000;
+/// How many variables of one condition are looked at to see what it guards.
+const MAX_GUARDS: usize = 64;
 
 /// What several operands end in: a filter after them is about the last alone.
 const COMPOUND: Ending = Ending { closed: false, quoted: false, compound: true };
@@ -24,6 +27,7 @@ struct Shape {
     /// The chain that the operand is, where it is nothing else.
     chain: Option<usize>,
     ending: Ending,
+    gives: Gives,
 }
 
 /// What stands in `[…]`.
@@ -33,6 +37,8 @@ enum Key {
     Name(String, Range<usize>),
     /// One number.
     Index,
+    /// A part of the list, which has the same entries.
+    Slice,
     /// Anything else.
     Computed,
 }
@@ -43,11 +49,13 @@ struct Block {
     start: usize,
     /// How many names were bound before it.
     names: usize,
+    /// How many chains of conditions held before it.
+    guards: usize,
 }
 
 /// Reads a template.
 pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
-    let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), blocks: Vec::new(), depth: 0 };
+    let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), guards: Vec::new(), blocks: Vec::new(), depth: 0 };
     while let Some(token) = reader.lexer.next_outside()? {
         match token {
             Outside::Literal(span) => {
@@ -91,7 +99,10 @@ fn foreign(text: &str, start: usize, error: TemplateError) -> TemplateError {
 struct Reader<'a> {
     lexer: Lexer<'a>,
     outline: Outline,
-    bound: Vec<String>,
+    /// Names that the template binds, and what they stand for, the innermost last.
+    bound: Vec<(String, Gives)>,
+    /// The chains of the conditions that hold here.
+    guards: Vec<usize>,
     blocks: Vec<Block>,
     depth: usize,
 }
@@ -101,6 +112,7 @@ impl Reader<'_> {
         self.lexer.enter("}}")?;
         let shape = self.expression(true)?;
         let span = shape.start..self.lexer.last_end;
+        self.outline.gives = Some(shape.gives);
         self.lexer.leave()?;
         self.outline.pieces.push(Piece::Output { span, ending: shape.ending });
         Ok(())
@@ -113,11 +125,11 @@ impl Reader<'_> {
         match name.as_str() {
             "if" => {
                 self.open("if", start)?;
-                self.expression(true)?;
+                self.condition()?;
             }
             "elif" => {
                 self.expect_block(&["if"], &span)?;
-                self.expression(true)?;
+                self.condition()?;
             }
             "else" => {
                 self.expect_block(&["if", "for"], &span)?;
@@ -164,23 +176,33 @@ impl Reader<'_> {
     fn for_loop(&mut self, start: usize) -> Result<(), TemplateError> {
         self.open("for", start)?;
         let names = self.loop_names()?;
-        self.loop_target(true)?;
-        self.bound.extend(names);
-        self.bound.push("loop".to_owned());
+        let target = self.loop_target(true)?;
+        self.bound.extend(bind(names, &target));
+        self.bound.push(("loop".to_owned(), Gives::Unknown));
+        Ok(())
+    }
+
+    /// Reads a condition of what follows in the block.
+    fn condition(&mut self) -> Result<(), TemplateError> {
+        let first = self.outline.chains.len();
+        self.expression(true)?;
+        self.guards.extend((first..self.outline.chains.len()).take(MAX_GUARDS));
         Ok(())
     }
 
     fn assignment(&mut self, start: usize) -> Result<(), TemplateError> {
         let (name, _) = self.name("the name to set")?;
         if self.lexer.eat("=")? {
-            self.expression(true)?;
-            self.bound.push(name);
+            let shape = self.expression(true)?;
+            // Which of several values a name has behind a condition nobody knows.
+            let again = self.bound.iter().any(|(known, _)| *known == name) && self.blocks.iter().any(|block| block.kind == "if");
+            self.bound.push((name, if again { Gives::Unknown } else { shape.gives }));
             return Ok(());
         }
         while self.lexer.eat("|")? {
             self.filter()?;
         }
-        self.bound.push(name);
+        self.bound.push((name, Gives::Unknown));
         self.open("set", start)
     }
 
@@ -188,14 +210,16 @@ impl Reader<'_> {
         if self.blocks.len() >= MAX_DEPTH {
             return Err(TemplateError::new("blocks nest too deep", start..self.lexer.last_end, None));
         }
-        self.blocks.push(Block { kind, start, names: self.bound.len() });
+        self.blocks.push(Block { kind, start, names: self.bound.len(), guards: self.guards.len() });
         Ok(())
     }
 
     fn close(&mut self, kind: &'static str, span: &Range<usize>) -> Result<(), TemplateError> {
         self.expect_block(&[kind], span)?;
         self.unbind_loop();
-        self.blocks.pop();
+        if let Some(block) = self.blocks.pop() {
+            self.guards.truncate(block.guards);
+        }
         Ok(())
     }
 
@@ -227,10 +251,10 @@ impl Reader<'_> {
         Ok(names)
     }
 
-    fn loop_target(&mut self, ternary: bool) -> Result<(), TemplateError> {
+    fn loop_target(&mut self, ternary: bool) -> Result<Gives, TemplateError> {
         let shape = self.expression(ternary)?;
         self.outline.loops.push(shape.start..self.lexer.last_end);
-        Ok(())
+        Ok(shape.gives)
     }
 
     /// Reads operands joined by operators, and after them `if … else …` where that may stand.
@@ -239,6 +263,7 @@ impl Reader<'_> {
         if self.depth > MAX_DEPTH {
             return Err(TemplateError::new("the expression nests too deep", self.lexer.span(), None));
         }
+        let first = self.outline.chains.len();
         let mut single = !matches!(self.lexer.token, Token::Word("not"));
         let mut shape = self.operand()?;
         // Whether the operand stands alone before `is`, which binds looser than arithmetic and comparison.
@@ -247,10 +272,11 @@ impl Reader<'_> {
             if self.lexer.eat_word("is")? {
                 self.lexer.eat_word("not")?;
                 let test = self.call(CallKind::Test)?;
-                if let Some(chain) = shape.chain.filter(|_| alone && matches!(test.as_str(), "defined" | "undefined")) {
+                let defined = matches!(self.outline.calls[test].name.as_str(), "defined" | "undefined");
+                if let Some(chain) = shape.chain.filter(|_| alone && defined) {
                     self.outline.chains[chain].optional = true;
                 }
-                shape = Shape { start: shape.start, chain: None, ending: COMPOUND };
+                shape = Shape { start: shape.start, chain: None, ending: COMPOUND, gives: Gives::Unknown };
                 continue;
             }
             alone = if self.lexer.eat_word("and")? || self.lexer.eat_word("or")? {
@@ -267,15 +293,20 @@ impl Reader<'_> {
             };
             single = false;
             let right = self.operand()?;
-            shape = Shape { start: shape.start, chain: right.chain, ending: COMPOUND };
+            shape = Shape { start: shape.start, chain: right.chain, ending: COMPOUND, gives: Gives::Unknown };
         }
         shape.chain = shape.chain.filter(|_| single);
         if ternary && self.lexer.eat_word("if")? {
+            let condition = self.outline.chains.len();
             self.expression(true)?;
+            let guards: Vec<usize> = (condition..self.outline.chains.len()).take(MAX_GUARDS).collect();
+            (first..condition).for_each(|chain| self.guard(chain, &guards));
+            self.guards.extend(&guards);
             self.lexer.expect_word("else")?;
             let other = self.expression(true)?.ending;
+            self.guards.truncate(self.guards.len() - guards.len());
             let ending = Ending { closed: shape.ending.closed && other.closed, quoted: shape.ending.quoted || other.quoted, compound: true };
-            shape = Shape { start: shape.start, chain: None, ending };
+            shape = Shape { start: shape.start, chain: None, ending, gives: Gives::Unknown };
         }
         self.depth -= 1;
         Ok(shape)
@@ -289,41 +320,50 @@ impl Reader<'_> {
                 return Err(TemplateError::new("`not` cannot follow `not`", self.lexer.span(), None));
             }
             let shape = self.operand()?;
-            return Ok(Shape { start, chain: shape.chain, ending: COMPOUND });
+            return Ok(Shape { start, chain: shape.chain, ending: COMPOUND, gives: Gives::Unknown });
         }
         let sign = self.lexer.eat("-")?.then_some(self.lexer.last_start);
         let mut shape = self.primary()?;
         loop {
             if self.lexer.eat("|")? {
-                let filter = self.filter()?;
-                if let Some(chain) = shape.chain.filter(|_| filter == "default" && sign.is_none()) {
-                    self.outline.chains[chain].optional = true;
-                }
+                let call = self.filter()?;
+                let filter = self.outline.calls[call].name.as_str();
                 let quoted = filter == "sh";
-                shape = Shape { start: shape.start, chain: None, ending: Ending { closed: quoted || filter == "raw", quoted, compound: false } };
+                if let Some(chain) = shape.chain.filter(|_| sign.is_none()) {
+                    let chain = &mut self.outline.chains[chain];
+                    chain.optional |= filter == "default";
+                    chain.word |= quoted && !chain.optional;
+                }
+                let ending = Ending { closed: quoted || filter == "raw", quoted, compound: false };
+                shape = Shape { start: shape.start, chain: None, ending, gives: self.filtered(call, &shape.gives) };
             } else if self.lexer.eat("[")? {
-                self.subscript()?;
-                let chain =
-                    Chain { parts: Vec::new(), more: Vec::new(), span: shape.start..self.lexer.last_end, optional: false, bound: false, links: Vec::new() };
-                shape = Shape { start: shape.start, chain: Some(self.push(chain)?), ending: Ending::default() };
+                let mut chain = Chain::new(shape.gives, shape.start..shape.start);
+                match self.subscript()? {
+                    Key::Name(name, _) => chain.look.parts.push(name),
+                    Key::Index => chain.look.parts.push(ENTRY.to_owned()),
+                    Key::Slice => {}
+                    Key::Computed => chain.look.open = true,
+                }
+                chain.span.end = self.lexer.last_end;
+                let gives = chain.look.gives();
+                shape = Shape { start: shape.start, chain: Some(self.push(chain)?), ending: Ending::default(), gives };
             } else {
                 break;
             }
         }
         if let Some(start) = sign {
-            shape.chain = None;
-            shape.start = start;
+            shape = Shape { start, chain: None, gives: Gives::Unknown, ..shape };
         }
         Ok(shape)
     }
 
     fn primary(&mut self) -> Result<Shape, TemplateError> {
         let span = self.lexer.span();
-        let plain = Shape { start: span.start, chain: None, ending: Ending::default() };
+        let plain = |gives| Shape { start: span.start, chain: None, ending: Ending::default(), gives };
         match self.lexer.token.clone() {
             Token::Number | Token::Text(_) | Token::Word("true" | "True" | "false" | "False" | "none" | "None" | "null") => {
                 self.lexer.advance()?;
-                Ok(plain)
+                Ok(plain(Gives::Unknown))
             }
             Token::Word(word) => self.variable(word, &span),
             Token::Sign("(") => {
@@ -335,13 +375,11 @@ impl Reader<'_> {
             }
             Token::Sign("[") => {
                 self.lexer.advance()?;
-                self.list()?;
-                Ok(plain)
+                Ok(plain(self.list()?))
             }
             Token::Sign("{") => {
                 self.lexer.advance()?;
-                self.map()?;
-                Ok(plain)
+                Ok(plain(self.map()?))
             }
             other => Err(TemplateError::new(format!("expected a value, found {other}"), span, None)),
         }
@@ -355,10 +393,14 @@ impl Reader<'_> {
         if matches!(self.lexer.token, Token::Sign("(")) {
             let call = self.called(CallKind::Function, word, span);
             self.arguments(call)?;
-            return Ok(Shape { start: span.start, chain: None, ending: Ending::default() });
+            return Ok(Shape { start: span.start, chain: None, ending: Ending::default(), gives: Gives::Unknown });
         }
-        let bound = self.bound.iter().any(|name| name == word);
-        let mut chain = Chain { parts: vec![(word.to_owned(), span.clone())], more: Vec::new(), span: span.clone(), optional: false, bound, links: Vec::new() };
+        let bound = self.bound.iter().rev().find(|(name, _)| name == word).map(|(_, gives)| gives.clone());
+        let mut chain = Chain::new(Gives::Path(vec![word.to_owned()]), span.clone());
+        chain.parts.push((word.to_owned(), span.clone()));
+        if let Some(gives) = bound {
+            (chain.bound, chain.look.from) = (true, gives);
+        }
         // Whether all parts so far are names, and whether they are names and indices.
         let (mut literal, mut known) = (true, true);
         loop {
@@ -382,7 +424,7 @@ impl Reader<'_> {
                     Key::Name(key, span) if literal => chain.parts.push((key, span)),
                     Key::Name(key, _) if known => chain.more.push(key),
                     Key::Index if known => chain.more.push(ENTRY.to_owned()),
-                    Key::Name(..) | Key::Index | Key::Computed => {}
+                    Key::Name(..) | Key::Index | Key::Slice | Key::Computed => {}
                 }
                 continue;
             }
@@ -394,7 +436,41 @@ impl Reader<'_> {
             }
         }
         chain.span.end = self.lexer.last_end;
-        Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default() })
+        chain.look.open = !known;
+        chain.look.parts = chain.parts[1..].iter().map(|(part, _)| part).chain(&chain.more).cloned().collect();
+        let gives = chain.look.gives();
+        Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default(), gives })
+    }
+
+    /// Returns what a filter gives of what it is given, and notes the part of that which it takes.
+    fn filtered(&mut self, call: usize, given: &Gives) -> Gives {
+        let Call { name, texts, arguments, .. } = &self.outline.calls[call];
+        let text = |name: &str| texts.iter().find(|(known, ..)| known == name).map(|(_, text, span)| (text.clone(), span.clone()));
+        let (from, part, gives) = match name.as_str() {
+            "default" | "reverse" | "unique" => return given.clone(),
+            "first" | "last" | "nth" => return given.entry(),
+            "flatten" => return Gives::list(given.entry().entry()),
+            "sort" => (given.entry(), text("attribute"), given.clone()),
+            "group_by" => (given.entry(), text("attribute"), Gives::Unknown),
+            "get" => {
+                let key = text("key");
+                let gives = key.as_ref().map_or(Gives::Unknown, |(key, _)| given.part(key).unwrap_or(Gives::Unknown));
+                (given.clone(), key, gives)
+            }
+            _ => return Gives::Unknown,
+        };
+        let Some((part, span)) = part else { return gives };
+        let parts = if name == "get" { vec![part] } else { part.split('.').map(str::to_owned).collect() };
+        let optional = arguments.iter().any(|(name, _)| name == "default");
+        self.outline.taken.push(Taken { look: Look { from, parts, open: false }, span, optional });
+        gives
+    }
+
+    /// Notes whether one of these chains, those of a condition, looks at what a chain is about.
+    fn guard(&mut self, chain: usize, guards: &[usize]) {
+        let chains = &self.outline.chains;
+        let guarded = guards.iter().any(|guard| chains[*guard].is_about(&chains[chain]));
+        self.outline.chains[chain].guarded |= guarded;
     }
 
     /// Reads what stands in `[…]`, the bracket already read.
@@ -412,52 +488,69 @@ impl Reader<'_> {
             }
         }
         for _ in 0..2 {
-            if self.lexer.eat(":")? && !matches!(self.lexer.token, Token::Sign("]" | ":")) {
-                self.expression(true)?;
+            if self.lexer.eat(":")? {
+                key = Key::Slice;
+                if !matches!(self.lexer.token, Token::Sign("]" | ":")) {
+                    self.expression(true)?;
+                }
             }
         }
         self.lexer.expect("]")?;
         Ok(key)
     }
 
-    fn list(&mut self) -> Result<(), TemplateError> {
-        let first_chain = self.outline.chains.len();
-        let mut empty = true;
+    fn list(&mut self) -> Result<Gives, TemplateError> {
+        let (first_chain, first_taken) = (self.outline.chains.len(), self.outline.taken.len());
+        let (mut entries, mut spread) = (Vec::new(), false);
         while !self.lexer.eat("]")? {
-            if !empty {
+            if !entries.is_empty() {
                 self.lexer.expect(",")?;
                 if self.lexer.eat("]")? {
                     break;
                 }
             }
-            self.lexer.eat("...")?;
-            self.expression(true)?;
-            if empty && self.lexer.eat_word("for")? {
-                return self.comprehension(first_chain);
+            spread |= self.lexer.eat("...")?;
+            let shape = self.expression(true)?;
+            if entries.is_empty() && self.lexer.eat_word("for")? {
+                return self.comprehension(&shape.gives, first_chain, first_taken);
             }
-            empty = false;
+            entries.push(shape.gives);
         }
-        Ok(())
+        Ok(if spread || entries.is_empty() { Gives::Unknown } else { Gives::several(entries) })
     }
 
     /// Reads `for x in xs if c]`. The names it binds also bind the chains of its value, which came before it.
-    fn comprehension(&mut self, first_chain: usize) -> Result<(), TemplateError> {
+    fn comprehension(&mut self, value: &Gives, first_chain: usize, first_taken: usize) -> Result<Gives, TemplateError> {
         let names = self.loop_names()?;
-        for chain in &mut self.outline.chains[first_chain..] {
-            chain.bound |= chain.parts.first().is_some_and(|(root, _)| names.contains(root));
+        let inner = self.outline.chains.len();
+        let target = self.loop_target(false)?;
+        // A name that is bound outside as well was taken for that one.
+        let shadows = names.iter().any(|name| self.bound.iter().any(|(known, _)| known == name));
+        let names = bind(names, &target);
+        let bind = |gives: &Gives| if shadows { Gives::Unknown } else { gives.bind(&names) };
+        for chain in &mut self.outline.chains[first_chain..inner] {
+            chain.look.from = bind(&chain.look.from);
+            chain.bound |= chain.parts.first().is_some_and(|(root, _)| names.iter().any(|(name, _)| name == root));
         }
-        self.loop_target(false)?;
+        for taken in &mut self.outline.taken[first_taken..] {
+            taken.look.from = bind(&taken.look.from);
+        }
+        let value = bind(value);
         let outer = self.bound.len();
         self.bound.extend(names);
         if self.lexer.eat_word("if")? {
+            let condition = self.outline.chains.len();
             self.expression(false)?;
+            let guards: Vec<usize> = (condition..self.outline.chains.len()).take(MAX_GUARDS).collect();
+            (first_chain..inner).for_each(|chain| self.guard(chain, &guards));
         }
         self.bound.truncate(outer);
-        self.lexer.expect("]")
+        self.lexer.expect("]")?;
+        Ok(Gives::list(value))
     }
 
-    fn map(&mut self) -> Result<(), TemplateError> {
-        let mut empty = true;
+    fn map(&mut self) -> Result<Gives, TemplateError> {
+        let (mut fields, mut empty, mut open) = (Vec::new(), true, false);
         while !self.lexer.eat("}")? {
             if !empty {
                 self.lexer.expect(",")?;
@@ -465,31 +558,42 @@ impl Reader<'_> {
                     break;
                 }
             }
-            if !self.lexer.eat("...")? {
-                self.lexer.advance()?;
-                self.lexer.expect(":")?;
-            }
-            self.expression(true)?;
             empty = false;
+            if self.lexer.eat("...")? {
+                open = true;
+                self.expression(true)?;
+                continue;
+            }
+            let name = match self.lexer.token.clone() {
+                Token::Text(name) => Some(name),
+                Token::Word(_) | Token::Number | Token::Sign(_) | Token::Close | Token::End => None,
+            };
+            self.lexer.advance()?;
+            self.lexer.expect(":")?;
+            let value = self.expression(true)?.gives;
+            match name {
+                Some(name) => fields.push((name, value)),
+                None => open = true,
+            }
         }
-        Ok(())
+        Ok(if open { Gives::Unknown } else { Gives::map(fields) })
     }
 
-    fn filter(&mut self) -> Result<String, TemplateError> {
+    fn filter(&mut self) -> Result<usize, TemplateError> {
         self.call(CallKind::Filter)
     }
 
-    fn call(&mut self, kind: CallKind) -> Result<String, TemplateError> {
+    fn call(&mut self, kind: CallKind) -> Result<usize, TemplateError> {
         let (name, span) = self.name(if kind == CallKind::Filter { "the name of a filter" } else { "the name of a test" })?;
         let call = self.called(kind, &name, &span);
         if matches!(self.lexer.token, Token::Sign("(")) {
             self.arguments(call)?;
         }
-        Ok(name)
+        Ok(call)
     }
 
     fn called(&mut self, kind: CallKind, name: &str, span: &Range<usize>) -> usize {
-        self.outline.calls.push(Call { kind, name: name.to_owned(), span: span.clone(), arguments: Vec::new() });
+        self.outline.calls.push(Call { kind, name: name.to_owned(), span: span.clone(), arguments: Vec::new(), texts: Vec::new() });
         self.outline.calls.len() - 1
     }
 
@@ -518,8 +622,14 @@ impl Reader<'_> {
                 };
                 return Err(TemplateError::new("arguments have names", span, Some(help)));
             };
-            self.outline.calls[call].arguments.push((name, span));
+            let first = (self.lexer.token.clone(), self.lexer.span());
             self.expression(true)?;
+            if let (Token::Text(text), place) = first
+                && place.end == self.lexer.last_end
+            {
+                self.outline.calls[call].texts.push((name.clone(), text, place));
+            }
+            self.outline.calls[call].arguments.push((name, span));
             empty = false;
         }
         Ok(())
@@ -541,6 +651,16 @@ impl Reader<'_> {
             return Err(TemplateError::new("the template reads too many variables", chain.span, None));
         }
         self.outline.chains.push(chain);
-        Ok(self.outline.chains.len() - 1)
+        let last = self.outline.chains.len() - 1;
+        let guards = std::mem::take(&mut self.guards);
+        self.guard(last, &guards);
+        self.guards = guards;
+        Ok(last)
     }
+}
+
+/// Binds the names of a loop to what it runs over: one to its entries; of two nothing is known.
+fn bind(names: Vec<String>, target: &Gives) -> Vec<(String, Gives)> {
+    let gives = if names.len() == 1 { target.entry() } else { Gives::Unknown };
+    names.into_iter().map(|name| (name, gives.clone())).collect()
 }

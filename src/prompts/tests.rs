@@ -37,7 +37,7 @@ fn refused(template: &str) -> TemplateError {
 }
 
 fn paths(template: &str) -> Vec<String> {
-    check(template).unwrap_or_else(|error| panic!("{template}: {error:?}")).into_iter().map(|reading| reading.path.join(".")).collect()
+    check(template).unwrap_or_else(|error| panic!("{template}: {error:?}")).into_iter().filter(Reading::is_own).map(|reading| reading.path.join(".")).collect()
 }
 
 #[test]
@@ -99,12 +99,47 @@ fn readings_are_the_free_variables_with_their_places() {
     assert_eq!(paths("{% for x in xs %}{% set t = 1 %}{% endfor %}{{ t }}"), ["xs", "t"]);
     assert_eq!(paths("{{ x[y.z].w }}"), ["x", "y.z"]);
     assert_eq!(paths("{{ x[0].w }}"), ["x.[].w"]);
-    assert_eq!(paths("{{ x[-1].w }}{{ y[1:].w }}"), ["x", "y"]);
+    assert_eq!(paths("{{ x[-1].w }}{{ y[1:].w }}"), ["x", "y.w"]);
     assert_eq!(paths("{{ x?.y?['z'] | default(value=d.e) }}"), ["x.y.z", "d.e"]);
     assert_eq!(paths("{# {{ a }} #}{% raw %}{{ b }}{% endraw %}{{ 'c.d' }}{{ c }}"), ["c"]);
     assert_eq!(paths("{{ range(end=n) }}{{ {'k': a, ...b} }}{{ [c, ...d] }}{{ e if f else g }}"), ["n", "a", "b", "c", "d", "e", "f", "g"]);
     assert_eq!(paths("{{ \"it's }} a string\" }}{{ a }}"), ["a"]);
     assert_eq!(paths("no template"), Vec::<String>::new());
+}
+
+#[test]
+fn names_that_a_template_binds_stand_for_what_they_are_bound_to() {
+    let bound = |template: &str| -> Vec<String> {
+        let readings = check(template).unwrap().into_iter().filter(|reading| !reading.is_own());
+        readings
+            .map(|reading| {
+                reading.never.map_or_else(
+                    || format!("{}+{}", reading.path[..reading.given].join("."), reading.path[reading.given..].join(".")),
+                    |known| format!("no {} of {}", reading.path[0], known.join(",")),
+                )
+            })
+            .collect()
+    };
+    assert_eq!(bound("{% for t in xs.a %}{{ t.b.c }}{% for u in t.d %}{{ u }}{% endfor %}{% endfor %}"), ["xs.a.[]+b.c", "xs.a.[]+d", "xs.a.[].d.[]+"]);
+    assert_eq!(bound("{% set t = xs[0] %}{{ t.a[1].b }}"), ["xs.[]+a.[].b"]);
+    assert_eq!(bound("{{ [t.a for t in xs if t.b] }}"), ["xs.[]+a", "xs.[]+b"]);
+    assert_eq!(bound("{{ [[u.c for u in t.b] for t in xs] }}"), ["xs.[].b.[]+c", "xs.[]+b"]);
+    assert_eq!(bound("{% set all = [{'n': t.id} for t in xs] %}{{ all[0].n.x }}{{ all[0].m }}"), ["xs.[]+id", "xs.[].id+x", "no m of n"]);
+    assert_eq!(bound("{{ (xs | first)['a'] }}{{ xs | sort(attribute='a.b') }}{{ xs | get(key='k') }}"), ["xs.[]+a", "xs.[]+a.b", "xs+k"]);
+    assert_eq!(bound("{% set t = a %}{% if c %}{% set t = b %}{% endif %}{{ t.x }}{% for k, v in m %}{{ v.y }}{% endfor %}"), Vec::<String>::new());
+    assert_eq!(bound("{{ [t.a for t in xs | default(value=[]) | reverse] }}{{ [t.a for t in xs | flatten] }}"), ["xs.[]+a", "xs.[].[]+a"]);
+    assert_eq!(gives("{{ xs[1:] }}"), Gives::Path(vec!["xs".to_owned()]));
+    assert_eq!(gives("{{ xs }} "), Gives::Path(vec!["xs".to_owned()]));
+    assert_eq!((gives("a {{ xs }}"), gives("{{ xs ~ 1 }}")), (Gives::Unknown, Gives::Unknown));
+}
+
+#[test]
+fn words_of_a_command_are_marked_where_nothing_asks_for_them_before() {
+    let words = |template: &str| check(template).unwrap().iter().filter(|reading| reading.word).map(|reading| reading.path.join(".")).collect::<Vec<_>>();
+    assert_eq!(words("{{ a.b | sh }}{{ a.c | raw }}{{ a.d | default(value='') | sh }}{{ a.e | upper | sh }}"), ["a.b"]);
+    assert_eq!(words("{% if a.b %}{{ a.b | sh }}{{ a.c | sh }}{% else %}{{ a.b.d | sh }}{% endif %}{{ a.b | sh }}"), ["a.c", "a.b"]);
+    assert_eq!(words("{{ a.b | sh if a.b else 'x' | sh }}{{ 'x' | sh if a.c else a.c | sh }}"), Vec::<String>::new());
+    assert_eq!(words("{% for r in a.rs %}{{ r.x | sh }}{% if r.ok %}{{ r.y | sh }}{% endif %}{% endfor %}"), ["a.rs.[].x"]);
 }
 
 #[test]

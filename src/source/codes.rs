@@ -47,6 +47,7 @@ codes! {
     UNKNOWN_OUTPUT_FIELD = "E056", "a template reads a field that the schema does not have";
     UNQUOTED = "E057", "a command inserts a value without saying how it is quoted";
     NOT_AN_EXPRESSION = "E058", "a value that must be one whole expression";
+    MAY_BE_NULL = "E059", "a command inserts a value that may be null";
     WRITERS_RACE = "E060", "two unordered writers meet and nothing joins them";
     NEVER_JOINED = "E061", "two writers that nothing joins at the end";
     CANNOT_MERGE = "E062", "a merge of a step that does not write";

@@ -32,6 +32,21 @@ impl Source {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
+
+    /// Returns [`Source::position`] for many bytes.
+    fn positions(&self) -> impl Fn(usize) -> (usize, usize) {
+        let starts: Vec<usize> = std::iter::once(0).chain(self.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        move |byte| {
+            let byte = self.text.floor_char_boundary(byte);
+            let line = starts.partition_point(|start| *start <= byte);
+            (line, self.text[starts[line - 1]..byte].chars().count() + 1)
+        }
+    }
+
+    /// Returns where a word stands whole inside a span, where it does so once.
+    pub fn find(&self, within: Span, word: &str) -> Option<Span> {
+        edit::find_word(&self.text, within, word)
+    }
 }
 
 /// A byte range in a source.

@@ -10,6 +10,9 @@ const WIDTH: usize = 100;
 /// The most bytes of a source that are drawn at one place; a finding in longer lines is told in one line of its own.
 const MOST_DRAWN: usize = 6_000;
 
+/// The most places of one finding that are drawn.
+const MOST_LABELS: usize = 100;
+
 /// Writes diagnostics as reports with the lines they point at, in the order given.
 pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -20,33 +23,45 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
             text.push('\n');
         }
         if !drawable(diagnostic) || handler.render_report(&mut text, &Report::new(diagnostic)).is_err() {
-            let help = diagnostic.help.as_ref().map(|help| format!("  help: {help}\n")).unwrap_or_default();
-            text.push_str(&format!("{diagnostic}\n{help}"));
+            text.push_str(&listed(diagnostic));
         }
     }
     text
 }
 
+/// Writes a diagnostic without the lines it points at, each place on a line of its own.
+fn listed(diagnostic: &Diagnostic) -> String {
+    let mut text = format!("{diagnostic}\n");
+    let position = diagnostic.source.positions();
+    for label in diagnostic.labels.iter().enumerate().filter(|(at, label)| *at > 0 || !label.text.is_empty()).map(|(_, label)| label) {
+        let (line, column) = position(label.span.start);
+        text.push_str(&format!("  {line}:{column}: {}\n", label.text));
+    }
+    text + &diagnostic.help.as_ref().map(|help| format!("  help: {help}\n")).unwrap_or_default()
+}
+
 /// Returns whether the lines that a diagnostic points at can be shown: a report draws them whole, with those around them.
 fn drawable(diagnostic: &Diagnostic) -> bool {
     let text = diagnostic.source.text.as_str();
-    diagnostic.labels.iter().all(|label| {
-        let (start, end) = (text.floor_char_boundary(label.span.start), text.floor_char_boundary(label.span.end.max(label.span.start)));
-        let before: usize = text[..start].rsplit('\n').take(2).map(str::len).sum();
-        let after: usize = text[end..].split_inclusive('\n').take(2).map(str::len).sum();
-        before + (end - start) + after <= MOST_DRAWN
-    })
+    diagnostic.labels.len() <= MOST_LABELS
+        && diagnostic.labels.iter().all(|label| {
+            let (start, end) = (text.floor_char_boundary(label.span.start), text.floor_char_boundary(label.span.end.max(label.span.start)));
+            let before: usize = text[..start].rsplit('\n').take(2).map(str::len).sum();
+            let after: usize = text[end..].split_inclusive('\n').take(2).map(str::len).sum();
+            before + (end - start) + after <= MOST_DRAWN
+        })
 }
 
 /// Writes diagnostics as JSON: code, severity, message, file, help, the fix as an edit of bytes, and labels with bytes and
 /// positions.
 pub fn to_json(diagnostics: &[Diagnostic]) -> Value {
     let one = |diagnostic: &Diagnostic| {
+        let position = diagnostic.source.positions();
         let labels: Vec<Value> = diagnostic
             .labels
             .iter()
             .map(|label| {
-                let ((line, column), (end_line, end_column)) = (diagnostic.source.position(label.span.start), diagnostic.source.position(label.span.end));
+                let ((line, column), (end_line, end_column)) = (position(label.span.start), position(label.span.end));
                 json!({
                     "start": label.span.start, "end": label.span.end, "line": line, "column": column,
                     "end_line": end_line, "end_column": end_column, "text": label.text,

@@ -1,5 +1,5 @@
 //! Diagnostics as SARIF 2.1.0, for code hosts and editors.
-use super::{Diagnostic, Severity, Source, Span, pages::Page};
+use super::{Diagnostic, Severity, Span, pages::Page};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -45,7 +45,8 @@ fn level(severity: Severity) -> &'static str {
 
 fn result(found: &Diagnostic, rule: Option<usize>) -> Value {
     let file = json!({ "uri": uri(&found.source.name) });
-    let place = |span: Span| json!({ "artifactLocation": file, "region": region(&found.source, span) });
+    let position = found.source.positions();
+    let place = |span: Span| json!({ "artifactLocation": file, "region": region(&position, span) });
     let help = found.help.as_ref().map(|help| format!("\nhelp: {help}")).unwrap_or_default();
     let mut result = json!({
         "ruleId": found.code,
@@ -61,7 +62,7 @@ fn result(found: &Diagnostic, rule: Option<usize>) -> Value {
         result["relatedLocations"] = related.into();
     }
     if let Some(edit) = &found.fix {
-        let replacement = json!({ "deletedRegion": region(&found.source, edit.span), "insertedContent": { "text": edit.text } });
+        let replacement = json!({ "deletedRegion": region(&position, edit.span), "insertedContent": { "text": edit.text } });
         result["fixes"] = json!([{
             "description": { "text": found.help.as_deref().unwrap_or(&found.message) },
             "artifactChanges": [{ "artifactLocation": file, "replacements": [replacement] }],
@@ -70,8 +71,8 @@ fn result(found: &Diagnostic, rule: Option<usize>) -> Value {
     result
 }
 
-fn region(source: &Source, span: Span) -> Value {
-    let ((line, column), (end_line, end_column)) = (source.position(span.start), source.position(span.end));
+fn region(position: &impl Fn(usize) -> (usize, usize), span: Span) -> Value {
+    let ((line, column), (end_line, end_column)) = (position(span.start), position(span.end));
     json!({
         "startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column,
         "byteOffset": span.start, "byteLength": span.end.saturating_sub(span.start),
@@ -94,6 +95,7 @@ fn uri(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Source;
     use std::sync::Arc;
 
     #[test]

@@ -55,7 +55,7 @@ pub struct Approve {
     /// How long it waits.
     pub timeout: Option<Spanned<Duration>>,
     /// What the end of that time means.
-    pub on_timeout: Option<OnTimeout>,
+    pub on_timeout: Option<Spanned<OnTimeout>>,
 }
 
 /// What an `approve` shows.

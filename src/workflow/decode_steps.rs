@@ -9,22 +9,25 @@ use super::{
 };
 use crate::source::{Found, Spanned};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Work is tried this often where `verify` does not say.
 const VERIFY_ATTEMPTS: u32 = 3;
 
 /// Reads a key that holds steps.
 pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Found) -> Vec<Step> {
+    let mut seen = HashSet::new();
     fields
         .map(key)
-        .filter(|(_, node)| matches!(node.value, Yaml::Map(_)))
-        .filter_map(|(id, node)| step(id, &Fields::new(fields.source, node, &keys::STEP), node, found))
+        // One that stands twice is told, and the first counts.
+        .filter(|(id, _)| seen.insert(id.as_str()))
+        .map(|(id, node)| step(id, &Fields::new(fields.source, node, &keys::STEP), node, found))
         .collect()
 }
 
-fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<Step> {
+fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Step {
     let verb = verb(id, fields, node, found);
-    let step = Step {
+    Step {
         id: id.clone(),
         place: StepPlace { map: node.span, needs: fields.node("needs").map(|node| node.span) },
         needs: needs(fields),
@@ -47,9 +50,8 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Foun
         hooks: fields.texts("hooks"),
         model: fields.text("model"),
         effort: fields.string("effort"),
-        verb: verb?,
-    };
-    Some(step)
+        verb,
+    }
 }
 
 fn needs(fields: &Fields<'_>) -> Vec<Need> {
@@ -163,5 +165,5 @@ fn verify(fields: &Fields<'_>) -> Option<Verify> {
 }
 
 fn output(fields: &Fields<'_>) -> Output {
-    Output { schema: fields.text("schema"), parse: fields.word::<Parse>("parse").map(|word| word.value), file: fields.text("file") }
+    Output { schema: fields.text("schema"), parse: fields.word::<Parse>("parse"), file: fields.text("file") }
 }

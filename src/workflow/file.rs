@@ -2,6 +2,7 @@
 use super::{
     check, decode_steps,
     fields::Fields,
+    flaws::Flaws,
     keys,
     types::{Access, Agent, Budget, Defaults, Input, InputKind, ModelAlias, OnExceed, Orchestrator, Permissions, Power, Retry, RetryOn, Text, Workflow},
     words::Word as _,
@@ -21,10 +22,29 @@ impl Workflow {
     /// # Errors
     /// All errors of the file, in its order.
     pub fn load(source: &Arc<Source>) -> Result<Workflow, Diagnostics> {
+        let workflow = Workflow::read(source)?;
+        match workflow.flaws.errors {
+            None => Ok(workflow),
+            Some(errors) => Err(errors),
+        }
+    }
+
+    /// Reads what can be read of a workflow file, for `plan` to judge it: what is wrong with its form is among its flaws, and what
+    /// is not read is left out or stands as a placeholder in a step that is known to be flawed.
+    ///
+    /// # Errors
+    /// Where the file is not YAML.
+    pub fn read(source: &Arc<Source>) -> Result<Workflow, Diagnostics> {
         let root = yaml::parse(source).map_err(|error| Diagnostics::from(vec![*error]))?;
         let mut found = check::check(source, &root, &keys::FILE);
         let mut workflow = workflow(&Fields::new(source, &root, &keys::FILE), &mut found);
-        workflow.warnings = check::in_order(found)?;
+        match check::in_order(found) {
+            Ok(warnings) => workflow.warnings = warnings,
+            Err(errors) => {
+                let known: Vec<&'static str> = keys::FILE.keys.iter().map(|key| key.name).collect();
+                workflow.flaws = Flaws::new(&root, &known, errors);
+            }
+        }
         Ok(workflow)
     }
 }
@@ -53,6 +73,7 @@ fn workflow(file: &Fields<'_>, found: &mut Found) -> Workflow {
         on_failure: decode_steps::steps(file, "on_failure", found),
         finally: decode_steps::steps(file, "finally", found),
         warnings: Vec::new(),
+        flaws: Flaws::default(),
     }
 }
 

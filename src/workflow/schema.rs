@@ -1,7 +1,8 @@
 //! The JSON Schema of the workflow file, for editors: written from the same table that checks it.
 use super::{
-    keys::{FILE, MAX_NAME, Object, STEP, Shape},
-    verbs::{VERBS, VerbKeys},
+    duration::MAX_DURATION,
+    keys::{FILE, MAX_NAME, Object, STEP, Shape, WORKSPACE},
+    verbs::{CHECKED, VERBS, VerbKeys},
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -73,8 +74,13 @@ fn of_object(object: &Object) -> Value {
 
 fn of_verb(verb: &VerbKeys) -> Value {
     let required: Vec<&str> = std::iter::once(verb.key).chain(verb.beside.map(|(key, _)| key)).collect();
-    let forbidden: Map<String, Value> = verb.says_nothing().map(|key| (key.to_owned(), json!(false))).collect();
-    json!({"required": required, "properties": forbidden})
+    let mut properties: Map<String, Value> = verb.says_nothing().map(|key| (key.to_owned(), json!(false))).collect();
+    if verb.only_checks() {
+        let others = WORKSPACE.keys.iter().filter(|key| !CHECKED.contains(&key.name));
+        let others: Map<String, Value> = others.map(|key| (key.name.to_owned(), json!(false))).collect();
+        properties.insert("workspace".to_owned(), json!({"type": "object", "properties": others}));
+    }
+    json!({"required": required, "properties": properties})
 }
 
 fn of_shape(shape: &Shape) -> Value {
@@ -87,10 +93,13 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Whole { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
         Shape::Amount => json!({"type": "number", "exclusiveMinimum": 0}),
         Shape::Number => json!({"type": "number"}),
-        Shape::Duration { zero } => json!({"anyOf": [
-            {"type": "integer", "minimum": i32::from(!*zero)},
-            {"type": "string", "pattern": "^([0-9]+|(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$"},
-        ]}),
+        Shape::Duration { zero } => {
+            let least = if *zero { "(?=.)" } else { "(?=.*[1-9])" };
+            json!({"anyOf": [
+                {"type": "integer", "minimum": i32::from(!*zero), "maximum": MAX_DURATION.as_secs()},
+                {"type": "string", "pattern": format!("^{least}([0-9]+|([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$")},
+            ]})
+        }
         Shape::Word { words, .. } => json!({"enum": words}),
         Shape::Name(name) => json!({"type": "string", "pattern": name.pattern(), "maxLength": MAX_NAME}),
         Shape::List { of, min } => json!({"type": "array", "items": of_shape(of), "minItems": min}),

@@ -55,7 +55,7 @@ fn every_verb_is_decoded() {
     let Verb::Loop(body) = &polish.verb else { panic!("{polish:?}") };
     assert_eq!((body.max.value, body.steps.len(), body.steps[1].needs[0].step.as_str()), (5, 2, "suite"));
     let Verb::Approve(approve) = &ask.verb else { panic!("{ask:?}") };
-    assert_eq!((approve.show, approve.on_timeout), (Some(Show::Diff), Some(OnTimeout::Reject)));
+    assert_eq!((approve.show, approve.on_timeout.as_deref()), (Some(Show::Diff), Some(&OnTimeout::Reject)));
     let Verb::Workflow { workflow, with } = &publish.verb else { panic!("{publish:?}") };
     let with: Vec<String> = with.iter().map(|(name, value)| format!("{}={}", name.value, value.value)).collect();
     assert_eq!((workflow.as_str(), with.join(" ").as_str()), ("publish", r#"title="{{ inputs.bug }}" draft=true labels=["bug"] retries=3"#));
@@ -88,6 +88,14 @@ fn the_json_schema_refuses_what_the_loader_refuses() {
         ("attempts: 2 }\n    timeout", "attempts: 0 }\n    timeout"),
         ("as: task", "as: 1task"),
         ("    effort: low\n", "    sandbox: {}\n"),
+        ("timeout: 10m", "timeout: 0s"),
+        ("timeout: 10m", "timeout: \"0\""),
+        ("timeout: 10m", "timeout: 1.5"),
+        ("timeout: 10m", "timeout: 99999999999"),
+        ("version: 1", "version: 1.5"),
+        ("    merge:\n", "    workspace: worktree\n    merge:\n"),
+        ("    merge:\n", "    workspace: { kind: worktree }\n    merge:\n"),
+        ("    merge:\n", "    workspace: { sparse: [a], setup: [b] }\n    merge:\n"),
     ];
     for (from, to) in refused {
         assert!(EVERY_KEY.contains(from), "{from}");

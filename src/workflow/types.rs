@@ -1,5 +1,8 @@
 //! The typed form of a workflow file. Templates are text here; `prompts` evaluates them.
-use super::choices::{Approve, Select};
+use super::{
+    choices::{Approve, Select},
+    flaws::Flaws,
+};
 use crate::{
     event::Wake,
     message::ProviderTool,
@@ -54,6 +57,8 @@ pub struct Workflow {
     pub finally: Vec<Step>,
     /// What somebody should look at although the file loads.
     pub warnings: Vec<Diagnostic>,
+    /// What could not be read of it; a file that has any is judged and refused.
+    pub flaws: Flaws,
 }
 
 impl Workflow {
@@ -260,6 +265,18 @@ pub enum Power {
     Stop,
     /// Ask a person.
     Ask,
+}
+
+impl Power {
+    /// Returns the tool that it is.
+    pub fn tool(self) -> &'static str {
+        match self {
+            Power::AddItems => "AddItems",
+            Power::Retry => "RetryItem",
+            Power::Stop => "StopItem",
+            Power::Ask => "AskPerson",
+        }
+    }
 }
 
 /// One step: a verb, multipliers, common keys.
@@ -509,7 +526,7 @@ pub struct Output {
     /// A schema of the workflow by name.
     pub schema: Option<Spanned<String>>,
     /// How a command's stdout becomes `output`.
-    pub parse: Option<Parse>,
+    pub parse: Option<Spanned<Parse>>,
     /// The name of the file among the run's artefacts that keeps it.
     pub file: Option<Spanned<String>>,
 }

@@ -9,7 +9,7 @@ use super::{
     types::{ConflictThen, Loop, Merge, MergeMode, MergeOrder, RedThen, Step, Verb},
     yaml::{Node, Yaml},
 };
-use crate::source::{Diagnostic, Found, Spanned, codes, nearest};
+use crate::source::{Diagnostic, Found, Span, Spanned, codes, nearest};
 
 /// What goes with one verb.
 pub(super) struct VerbKeys {
@@ -31,7 +31,7 @@ const WORK: &[&str] = &["cwd", "scope", "verify", "output", "idle_timeout", "cac
 /// The key for where a step works; what joins or chooses work says by it how the trees that it checks are prepared.
 const PLACE: &[&str] = &["workspace"];
 /// What of it belongs to a tree that is only checked.
-const CHECKED: [&str; 4] = ["setup", "copy", "link", "env"];
+pub(super) const CHECKED: [&str; 4] = ["setup", "copy", "link", "env"];
 
 /// Every verb. What joins or chooses work says the same of the joined tree by keys of its own, and what opens a frame says
 /// it of the steps inside.
@@ -55,32 +55,40 @@ impl VerbKeys {
     pub(super) fn says_nothing(&self) -> impl Iterator<Item = &'static str> {
         self.silent.iter().flat_map(|keys| keys.iter().copied())
     }
+
+    /// Returns whether its `workspace` says only how trees are prepared that are checked.
+    pub(super) fn only_checks(&self) -> bool {
+        matches!(self.key, "merge" | "select")
+    }
 }
 
 /// A resolver tries this often at one conflict where `on_conflict` does not say.
 const RESOLVER_ATTEMPTS: u32 = 2;
 
-/// Reads a step's verb, and reports keys that do not go with it.
-pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<Verb> {
+/// Reads a step's verb, and reports keys that do not go with it. Of several the first counts; what is not there that must be is
+/// told, and stands as a placeholder.
+pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Verb {
     fields.only_checked(&["prompt", "with", "steps"]);
     fields.only_checked(&VERBS.each_ref().map(|verb| verb.key));
-    let keys = one_verb(id, fields, node, found)?;
+    let nothing = || Spanned::new(String::new(), id.span);
+    let Some(keys) = one_verb(id, fields, node, found) else { return Verb::Run { command: nothing() } };
+    let is_only = VERBS.iter().filter(|verb| fields.entry(verb.key).is_some()).count() == 1;
     let body = if keys.key == "loop" { steps(fields, "steps", found) } else { Vec::new() };
     if let Some((beside, otherwise)) = keys.beside
         && fields.node(beside).is_none()
+        && is_only
     {
         let message = format!("step `{}` {otherwise}", id.value);
         found.report(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));
-        return None;
     }
-    for entry in keys.says_nothing().filter_map(|key| fields.entry(key)) {
+    for entry in keys.says_nothing().filter_map(|key| fields.entry(key)).filter(|_| is_only) {
         let message = format!("`{}` says nothing for a step that is {}", entry.key.value, keys.what);
         found.report(Diagnostic::error(codes::NOT_OF_THIS_VERB, fields.source, entry.key.span, message).help("take it out"));
     }
-    if matches!(keys.key, "merge" | "select") {
+    if keys.only_checks() && is_only {
         only_checked_tree(fields, keys, found);
     }
-    decode(keys.key, fields, body)
+    decode(keys.key, fields, body).unwrap_or_else(|| Verb::Run { command: nothing() })
 }
 
 /// Reports what `workspace` says of more than how a tree is prepared that is only checked.
@@ -101,7 +109,7 @@ fn only_checked_tree(fields: &Fields<'_>, keys: &VerbKeys, found: &mut Found) {
     }
 }
 
-/// Finds the one verb that a step has.
+/// Finds the one verb that a step has; of several, which are told, the first.
 fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Found) -> Option<&'static VerbKeys> {
     let Yaml::Map(entries) = &node.value else { return None };
     let names = || VERBS.iter().map(|verb| verb.key);
@@ -128,20 +136,20 @@ fn one_verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut 
             let message = format!("step `{}` has {} verbs: a step has exactly one", id.value, verbs.len());
             let several = Diagnostic::error(codes::VERBS, fields.source, first.span, message).label("one verb");
             found.report(rest.iter().fold(several, |several, (verb, _)| several.also(verb.span, "another")).help("make a step of each"));
-            None
+            verbs.first().map(|(_, verb)| *verb)
         }
     }
 }
 
 fn decode(verb: &str, fields: &Fields<'_>, body: Vec<Step>) -> Option<Verb> {
     Some(match verb {
-        "agent" => Verb::Agent { agent: fields.text("agent")?, prompt: text_or_file(fields.text("prompt")?) },
+        "agent" => Verb::Agent { agent: fields.text("agent").unwrap_or_default(), prompt: text_or_file(fields.text("prompt").unwrap_or_default()) },
         "run" => Verb::Run { command: fields.text("run")? },
         "merge" => Verb::Merge(Box::new(merge(&*fields.object("merge", &keys::MERGE)?))),
-        "workflow" => Verb::Workflow { workflow: fields.text("workflow")?, with: fields.values("with") },
+        "workflow" => Verb::Workflow { workflow: fields.text("workflow").unwrap_or_default(), with: fields.values("with") },
         "select" => Verb::Select(Box::new(select(&*fields.object("select", &keys::SELECT)?))),
-        "approve" => Verb::Approve(Box::new(approve(&*fields.object("approve", &keys::APPROVE)?)?)),
-        _ => Verb::Loop(Box::new(repeat(&*fields.object("loop", &keys::LOOP)?, body)?)),
+        "approve" => Verb::Approve(Box::new(approve(&*fields.object("approve", &keys::APPROVE)?))),
+        _ => Verb::Loop(Box::new(repeat(&*fields.object("loop", &keys::LOOP)?, body))),
     })
 }
 
@@ -184,13 +192,13 @@ fn select(fields: &Fields<'_>) -> Select {
     }
 }
 
-fn approve(fields: &Fields<'_>) -> Option<Approve> {
+fn approve(fields: &Fields<'_>) -> Approve {
     let (show, on_timeout) = (fields.word::<Show>("show"), fields.word::<OnTimeout>("on_timeout"));
     let timeout = fields.duration("timeout");
-    Some(Approve { message: fields.text("message")?, show: show.map(|word| word.value), timeout, on_timeout: on_timeout.map(|word| word.value) })
+    Approve { message: fields.text("message").unwrap_or_default(), show: show.map(|word| word.value), timeout, on_timeout }
 }
 
-fn repeat(fields: &Fields<'_>, steps: Vec<Step>) -> Option<Loop> {
-    let (until, max) = (fields.text("until"), fields.whole("max"));
-    Some(Loop { until: until?, max: max?, steps })
+fn repeat(fields: &Fields<'_>, steps: Vec<Step>) -> Loop {
+    let until = fields.text("until").unwrap_or_else(|| Spanned::new("true".to_owned(), Span::default()));
+    Loop { until, max: fields.whole("max").unwrap_or(Spanned::new(1, Span::default())), steps }
 }

@@ -23,6 +23,13 @@ macro_rules! words {
     )+ };
 }
 
+impl Power {
+    /// Returns its word.
+    pub fn word(self) -> &'static str {
+        Power::TABLE.iter().find(|(_, power)| *power == self).map_or("", |(word, _)| *word)
+    }
+}
+
 words! {
     Access: "read" Read, "write" Write;
     ConflictThen: "eject" Eject, "fail" Fail;

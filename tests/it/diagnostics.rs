@@ -204,7 +204,7 @@ fn several_files_become_one_log_for_code_hosts() {
     assert_eq!((&log["version"], &log["runs"].as_array().unwrap().len()), (&json!("2.1.0"), &1));
     let run = &log["runs"][0];
     let rules: Vec<&str> = run["tool"]["driver"]["rules"].as_array().unwrap().iter().map(|rule| rule["id"].as_str().unwrap()).collect();
-    assert_eq!(rules, ["E010", "E013", "E061"]);
+    assert_eq!(rules, ["E010", "E013", "E030", "E052", "E054", "E055", "E057", "E061"]);
     for rule in run["tool"]["driver"]["rules"].as_array().unwrap() {
         assert!(rule["help"]["markdown"].as_str().unwrap().contains("```diff") && rule["helpUri"].as_str().unwrap().contains("/docs/errors.md#e0"), "{rule}");
     }

@@ -125,7 +125,7 @@ fn case(rng: &mut Rng, corpora: &[Vec<Vec<u8>>; 2]) -> Vec<u8> {
 /// Reads and judges a text as the program does, and returns what is found, and whether it could be read.
 fn judge(text: String, catalog: &Catalog) -> (Vec<Diagnostic>, bool) {
     let source = Arc::new(Source { name: "flow.yaml".to_owned(), text });
-    match Workflow::load(&source) {
+    match Workflow::read(&source) {
         Ok(workflow) => (Plan::compile(&workflow, catalog).map_or_else(|errors| errors.found, |(_, warnings)| warnings), true),
         Err(errors) => (errors.found, false),
     }

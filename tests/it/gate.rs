@@ -180,6 +180,8 @@ fn expected() -> BTreeSet<(&'static str, String)> {
     let standard: Vec<String> = toolbox.names().map(str::to_owned).collect();
     assert!(standard.len() >= 7, "{standard:?}");
     let all = ["main", "item", "resolver", "orchestrator"].into_iter().flat_map(|kind| standard.iter().map(move |tool| (kind, tool.clone())));
+    // It only reads.
+    let all = all.filter(|(kind, tool)| *kind != "orchestrator" || !["Edit", "Write"].contains(&tool.as_str()));
     all.chain(POWERS.map(|power| ("orchestrator", power.to_owned()))).collect()
 }
 

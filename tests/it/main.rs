@@ -33,6 +33,7 @@ mod isolation;
 mod items;
 mod kill;
 mod landing;
+mod language;
 mod limits;
 mod live;
 mod llm;

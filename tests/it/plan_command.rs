@@ -104,6 +104,37 @@ fn what_is_set_from_outside_is_said_and_what_has_no_price_is_unknown() {
 }
 
 #[test]
+fn tools_are_those_that_are_declared_and_an_orchestrator_has_its_powers() {
+    let flow = r"
+version: 1
+name: flow
+permissions: { deny: [WebSearch] }
+agents:
+  lead: { model: anthropic/claude-sonnet-5-5, access: write, provider_tools: [web_search, code_execution] }
+  coder: { model: anthropic/claude-sonnet-5-5, access: write }
+orchestrator: { agent: lead, may: [add_items, ask], max_added: 3, wake: [idle, start] }
+steps:
+  look: { agent: lead, prompt: x }
+  build: { needs: [look], for_each: { items: [1, 2] }, agent: coder, prompt: x }
+  land: { needs: [build], merge: { from: build } }
+";
+    let bench = Bench::new().workflow("flow", flow);
+    let plan = json(&bench.spinney(&["plan", "flow", "--json"]).code(0));
+    let tools = |agent: &Value| agent["tools"].as_array().unwrap().iter().map(|tool| tool.as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let look = tools(&plan["steps"][0]["agent"]);
+    assert!(look.contains(&"code_execution (at the provider)".to_owned()) && look.contains(&"Write".to_owned()), "{look:?}");
+    assert!(!look.iter().any(|tool| tool.starts_with("web_search")), "a rule forbids it: {look:?}");
+    let watcher = &plan["orchestrator"];
+    let own = tools(watcher);
+    assert!(own.contains(&"AddItems".to_owned()) && own.contains(&"AskPerson".to_owned()) && own.contains(&"Read".to_owned()), "{own:?}");
+    assert!(!own.iter().any(|tool| ["Write", "Edit", "RetryItem", "StopItem"].contains(&tool.as_str())), "{own:?}");
+    assert_eq!((&watcher["access"], &watcher["max_added"]), (&"read".into(), &3.into()));
+    assert_eq!((&watcher["may"], &watcher["wake"]), (&serde_json::json!(["add_items", "ask"]), &serde_json::json!(["start", "idle"])));
+    let said = bench.spinney(&["plan", "flow"]).code(0).out;
+    assert!(said.contains("add_items, ask") && said.contains("3 items at most") && said.contains("start, idle, end"), "{said}");
+}
+
+#[test]
 fn items_that_can_be_known_are_known() {
     let items = "version: 1\nname: items\ninputs: { names: { type: array, default: [x, y] } }\nsteps:\n  a: { for_each: { items: [1, 2, 3], as: n }, run: \"true\" }\n  b: { for_each: { items: \"{{ inputs.names }}\", as: n, key: \"k-{{ n }}\" }, run: \"true\" }\n";
     let bench = Bench::new().workflow("items", items);

@@ -69,7 +69,7 @@ impl Hinges {
             }),
             Work::Approve(approve) => Some(Hinges::Approve {
                 timeout_ms: approve.timeout.as_ref().map(|time| millis(time.value)),
-                on_timeout: approve.timeout.as_ref().map(|_| if approve.on_timeout == Some(OnTimeout::Approve) { "approve" } else { "reject" }),
+                on_timeout: approve.timeout.as_ref().map(|_| if approve.on_timeout.as_deref() == Some(&OnTimeout::Approve) { "approve" } else { "reject" }),
             }),
             Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Loop(_) => None,
         }

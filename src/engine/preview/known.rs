@@ -1,7 +1,7 @@
 //! What is known of a plan before its run: steps, the bodies they run, items, models and recorded results.
 use super::{
-    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, StepPreview, base, bases,
-    cost::tries, from, globs, on_word, retry_on, shown, text, verb, workspace,
+    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, StepPreview,
+    base, bases, cost::tries, from, globs, on_word, retry_on, shown, text, verb, workspace,
 };
 use crate::{
     clock::millis,
@@ -9,12 +9,12 @@ use crate::{
         fan,
         project::{Project, SetupError},
         secrets,
-        steps::{CacheStore, Makings, foresee, is_kept},
+        steps::{self, CacheStore, Makings, foresee, is_kept},
     },
     event::{CommitId, Item},
     journal::RunDir,
     llm::Endpoints,
-    plan::{AgentSpec, ModelSpec, Plan, PlannedStep, Work},
+    plan::{AgentSpec, ModelSpec, OrchestratorSpec, Plan, PlannedStep, Work},
     prompts::{self, Scope},
     secrets::Secrets,
     workflow::{Access, Base},
@@ -98,9 +98,9 @@ impl<'a> Known<'a> {
         let all = plan.sinks().flat_map(left).collect();
         let on_failure = plan.on_failure.as_ref().map(|ending| self.steps(ending, &around, at)).unwrap_or_default();
         let finally = plan.finally.as_ref().map(|ending| self.steps(ending, &all, at)).unwrap_or_default();
-        let watcher = plan.orchestrator.as_ref().and_then(|spec| plan.agents.get(&spec.agent));
-        let watching = watcher.map_or(Cost::NOTHING, |agent| self.session(agent, &agent.model.choices));
-        let graph = GraphPreview { steps, orchestrator: watcher.map(|agent| self.agent(agent, 1, Vec::new(), &at.limits)), on_failure, finally };
+        let watching = plan.orchestrator.as_ref().map_or(Cost::NOTHING, |spec| self.session(&spec.agent, &spec.agent.model.choices));
+        let orchestrator = plan.orchestrator.as_ref().map(|spec| self.orchestrator(spec, &at.limits));
+        let graph = GraphPreview { steps, orchestrator, on_failure, finally };
         let at_most = graph.all().fold(watching, |sum, step| sum.and(step.at_most));
         (graph, at_most)
     }
@@ -292,6 +292,16 @@ impl<'a> Known<'a> {
         CachePreview { standing: standing.to_owned(), hits, runs: runs.into_iter().collect(), why: why.to_owned() }
     }
 
+    fn orchestrator(&self, spec: &OrchestratorSpec, around: &LimitsShown) -> OrchestratorPreview {
+        OrchestratorPreview {
+            agent: self.agent(&spec.agent, 1, Vec::new(), around),
+            may: spec.may.iter().map(|power| power.word().to_owned()).collect(),
+            max_added: spec.max_added,
+            wake: spec.wake.clone(),
+            supervises: spec.supervises.iter().map(|step| step.0.clone()).collect(),
+        }
+    }
+
     fn agent(&self, agent: &AgentSpec, sessions: u64, choices: Vec<ChoicePreview>, around: &LimitsShown) -> AgentPreview {
         let hooks: Vec<String> = self.project.hooks.always().iter().map(|name| (*name).to_owned()).chain(agent.hooks.iter().cloned()).collect();
         let untrusted: BTreeSet<&str> = self.project.hooks.untrusted().collect();
@@ -302,7 +312,7 @@ impl<'a> Known<'a> {
             models_from: super::named(&agent.model, self.default_from),
             choices,
             effort: agent.model.effort.clone(),
-            tools: agent.tools.iter().cloned().chain(agent.provider_tools.iter().map(|tool| format!("{} (at the provider)", tool.word()))).collect(),
+            tools: agent.tools.iter().cloned().chain(steps::declared(agent).iter().map(|tool| format!("{} (at the provider)", tool.word()))).collect(),
             rules: json!({"allow": agent.rules.allow, "ask": agent.rules.ask, "deny": agent.rules.deny}),
             skills: agent.skills.clone(),
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),

@@ -20,8 +20,10 @@ pub(super) async fn run(task: &Task, spec: &Approve) -> Result<Success, Trouble>
             None => None,
             Some(show) => Some(changes(task, show).await?),
         };
-        let deadline =
-            spec.timeout.as_ref().map(|time| Deadline { at: task.services.clock.now().after(time.value), allows: spec.on_timeout == Some(OnTimeout::Approve) });
+        let deadline = spec
+            .timeout
+            .as_ref()
+            .map(|time| Deadline { at: task.services.clock.now().after(time.value), allows: spec.on_timeout.as_deref() == Some(&OnTimeout::Approve) });
         let form = Form { shown, deadline, ..Form::default() };
         task.record(Event::QuestionAsked { node: task.node.clone(), call, question: text.trim().to_owned(), form }).await?;
         return Err(Trouble::Parked);

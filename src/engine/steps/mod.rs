@@ -31,12 +31,12 @@ pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(crate) use keep::checkpoint_ref;
 pub(super) use keep::{Unkept, keep_all, unkept};
-pub(super) use place::{VIEW_PREFIX, Workplace, lost_worktree, slug, view};
+pub(super) use place::{VIEW_PREFIX, Workplace, globs, lost_worktree, slug, view};
 use serde_json::Value;
 pub(super) use services::Artefacts;
 pub use services::Services;
 use services::Whose;
-pub(super) use session::{Opening, Sessions, brief, may_delegate};
+pub(super) use session::{Opening, Sessions, brief, declared, may_delegate};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Deref,

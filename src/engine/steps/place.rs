@@ -314,7 +314,7 @@ pub(super) fn rendered_env(step: &PlannedStep, scope: &prompts::Scope, secrets: 
 }
 
 /// Returns the globs that a step may write, each of which was read: nothing runs under one that says nothing.
-pub(super) fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
+pub(crate) fn globs(step: &PlannedStep, scope: &prompts::Scope) -> Result<Option<Vec<String>>, Failure> {
     let globs = rendered_globs(step, scope)?;
     globs.as_deref().map(|globs| compiled("scope", globs)).transpose()?;
     Ok(globs)

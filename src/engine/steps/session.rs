@@ -11,7 +11,7 @@ use crate::{
     git::{CaptureError, Captured, CommitMeta, Content, Joined, TreePolicy, Worktree},
     hooks::Permissions,
     journal::{Ending, Next, NodeState, Recorder, Spent},
-    message::{Message, SUBMIT},
+    message::{Message, ProviderTool, SUBMIT},
     plan::{AgentSpec, Plan},
     skills::Shelf,
     source::nearest,
@@ -126,17 +126,21 @@ pub(super) fn system(shelf: &Shelf, plan: &Plan, agent: &AgentSpec, schema: Opti
     text
 }
 
+/// Returns the tools that run at the provider and are declared there. They pass no gate: a rule that would have forbidden one, or
+/// asked, means that it is not declared.
+pub(crate) fn declared(agent: &AgentSpec) -> Vec<ProviderTool> {
+    let (rules, _) = Permissions::compile(&agent.rules, Path::new("/"));
+    agent.provider_tools.iter().filter(|tool| !rules.restricts(tool.word()) && !rules.restricts(tool.claude())).copied().collect()
+}
+
 /// Freezes what an agent's session is begun with: its first message, and the schema of its answer where it has one.
 pub(crate) fn brief(services: &Services, plan: &Plan, agent: &AgentSpec, (message, schema): (&str, Option<&Value>)) -> Brief {
-    // What runs at the provider passes no gate: a rule that would have forbidden it, or asked, means that it is not declared.
-    let (rules, _) = Permissions::compile(&agent.rules, Path::new("/"));
-    let declared = agent.provider_tools.iter().filter(|tool| !rules.restricts(tool.word()) && !rules.restricts(tool.claude()));
     Brief {
         agent: agent.name.clone(),
         models: agent.model.choices.clone(),
         system: system(&services.shelf, plan, agent, schema),
         tools: services.toolbox.specs(&agent.tools),
-        provider_tools: declared.copied().collect(),
+        provider_tools: declared(agent),
         output_schema: schema.cloned(),
         message: Message::user(message),
     }
