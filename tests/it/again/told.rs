@@ -84,7 +84,7 @@ fn a_run_that_follows_says_where_it_begins_and_how_far_the_branch_has_moved_on()
     fs::remove_file(bench.path("red.b")).unwrap();
     let said = bench.spinney(&["retry", &run.0, "--unconfined"]).code(0);
     assert!(said.out.contains("main is 2 commits further") && said.out.contains(": 1 of 3 items of build holds\n"), "{}", said.out);
-    bench.git(&["reset", "-q", "--hard", "HEAD~2"]);
+    bench.git(&["reset", "-q", "--soft", "HEAD~2"]);
     bench.git(&["commit", "-q", "--amend", "-m", "another beginning"]);
     assert!(begins(&bench).contains("which main does not have any more"), "{}", begins(&bench));
 }
