@@ -36,6 +36,7 @@ pub struct Seen {
 
 impl Seen {
     /// Shares what is known with one call, which notes what it adds.
+    #[must_use]
     pub fn of_call(&self) -> Seen {
         Seen { all: self.all.clone(), news: Mutex::default() }
     }
