@@ -414,7 +414,7 @@ impl Log {
             script: None,
             steps: std::collections::BTreeMap::new(),
             origin: None,
-            given: Default::default(),
+            given: spinney::event::Given::default(),
         })));
         log
     }

@@ -323,7 +323,7 @@ mod tests {
             script: None,
             steps: std::collections::BTreeMap::new(),
             origin: None,
-            given: Default::default(),
+            given: crate::event::Given::default(),
         };
         let events = std::iter::once(Event::RunStarted(Box::new(began))).chain(told);
         let records: Vec<Record> = (0..).zip(events).map(|(seq, event)| Record { seq, at: Timestamp(0), event }).collect();

@@ -107,7 +107,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         script: None,
         steps: BTreeMap::new(),
         origin: None,
-        given: Default::default(),
+        given: crate::event::Given::default(),
     };
     let scene = Scene { legs: Vec::with_capacity(plan.order().len()), ..Scene::default() };
     let mut cast = Cast { clock: Clock::fake(Timestamp(0)), stub, scene };

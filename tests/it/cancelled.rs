@@ -26,7 +26,7 @@ steps:
   mend: { needs: [{ step: gates, on: failure }], run: "echo mend >> EFFECTS" }
   each: { needs: [gates], for_each: { items: [x], as: it }, agent: coder, prompt: "Do {{ it }}." }
 on_failure: { sorry: { run: "echo sorry >> EFFECTS" } }
-finally: { bye: { run: "echo bye {{ run.failure | sh }} >> EFFECTS" } }
+finally: { bye: { run: "echo bye {{ run.failure | default(value='') | sh }} >> EFFECTS" } }
 "#;
 const ASKS: &str = r#"
 conversations:

@@ -265,7 +265,7 @@ fn workflows_are_judged_one_or_all() {
     let bench = Bench::new().workflow("one", ONE).workflow("bad", "version: 1\nname: bad\nsteps:\n  a: { run: ls, nedes: [b] }\n");
     assert_eq!(bench.spinney(&["validate", "one"]).code(0).out, "one: ok, 2 steps\n");
     let said = bench.spinney(&["validate"]).code(2);
-    assert!(said.out.contains("one: ok, 2 steps\n") && said.out.contains("nedes") && said.out.contains("bad: 1 error; names, the graph"), "{said:?}");
+    assert!(said.out.contains("one: ok, 2 steps\n") && said.out.contains("nedes") && said.out.contains("bad: 1 error\n"), "{said:?}");
     let json: Value = serde_json::from_str(&bench.spinney(&["validate", "--format", "json"]).code(2).out).unwrap();
     assert_eq!(
         (&json[0]["workflow"], &json[0]["ok"], &json[0]["diagnostics"][0]["code"], &json[1]["ok"]),

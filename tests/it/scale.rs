@@ -87,7 +87,7 @@ fn one_end_is_answered_by_what_it_touches() {
         script: None,
         steps: BTreeMap::new(),
         origin: None,
-        given: Default::default(),
+        given: spinney::event::Given::default(),
     };
     tell(&mut state, Event::RunStarted(Box::new(started)));
     let mut live = Live::default();

@@ -28,7 +28,7 @@ pub(in crate::cli) fn started() -> Event {
         script: None,
         steps: BTreeMap::new(),
         origin: None,
-        given: Default::default(),
+        given: crate::event::Given::default(),
     }))
 }
 

@@ -50,7 +50,7 @@ fn first(plan: &Plan, inputs: &Value) -> Event {
         script: None,
         steps: definitions(plan),
         origin: None,
-        given: Default::default(),
+        given: crate::event::Given::default(),
     }))
 }
 
