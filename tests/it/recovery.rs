@@ -1,5 +1,6 @@
 //! A run that dies after any of its records ends as one that was left alone: the same outcome, the same files, each effect
 //! once, nothing left behind.
+mod bytes;
 mod illegal;
 pub(crate) mod life;
 
