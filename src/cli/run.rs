@@ -101,7 +101,9 @@ pub(super) fn began(project: &Project, dir: &RunDir, records: &[Record], how: &H
     let Some(Event::RunStarted(started)) = records.first().map(|record| &record.event) else {
         return Err(Failed::new("resume the run: its journal is empty"));
     };
-    let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose().map_err(|error| Failed::of(&error))?;
+    let script = started.script.as_ref().map(|id| Blobs::new(dir.path()).get(id)).transpose();
+    let script = script
+        .map_err(|error| Failed::of(&error).hint("nothing goes on without what stands for the models: put the file back from a copy, or begin a new run"))?;
     let models = match script {
         Some(text) if how.script.is_none() && how.replay.is_none() => {
             let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,7 +1,7 @@
 //! The refs by which a run keeps commits, as its records tell: who looks after them and who makes them again asks here.
 use super::steps::{checkpoint_ref, slug};
 use crate::{
-    event::{CommitId, Event, MergeProgress, NodeId, Outcome, Record, RunId},
+    event::{CommitId, Event, MergeProgress, NodeId, Outcome, RunId},
     git::ref_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +52,8 @@ impl What {
     }
 }
 
-/// Returns the refs that keep what records tell of, by name.
-pub(super) fn refs<'r>(run: &RunId, records: impl IntoIterator<Item = &'r Record>) -> BTreeMap<String, Kept> {
+/// Returns the refs that keep what the events of a run tell of, by name.
+pub(super) fn refs<'r>(run: &RunId, events: impl IntoIterator<Item = &'r Event>) -> BTreeMap<String, Kept> {
     let mut refs = Refs {
         run,
         attempts: BTreeMap::new(),
@@ -63,8 +63,8 @@ pub(super) fn refs<'r>(run: &RunId, records: impl IntoIterator<Item = &'r Record
         moving: BTreeMap::new(),
         kept: BTreeMap::new(),
     };
-    for record in records {
-        refs.note(&record.event);
+    for event in events {
+        refs.note(event);
     }
     refs.kept
 }

@@ -10,7 +10,7 @@ use super::{
     steps::Services,
 };
 use crate::{
-    event::{CommitId, Definitions, Event, MergeProgress, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
+    event::{CommitId, Definitions, Event, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
     git::{Expected, Head, RefMove, Unsound},
     journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent, write_whole},
     plan::{ORCHESTRATOR, Plan},
@@ -215,7 +215,9 @@ impl Project {
 
     /// Sees that all commits are there that a new run goes on from.
     fn check_held(&self, run: &RunId, started: &RunStarted, held: &Held) -> Result<(), SetupError> {
-        let commits: BTreeSet<CommitId> = held.events.iter().filter_map(|(_, event)| commit_of(event)).cloned().collect();
+        let events = || held.events.iter().map(|(_, event)| event);
+        let kept = kept::refs(run, events()).into_values().map(|kept| kept.commit);
+        let commits: BTreeSet<CommitId> = kept.chain(events().filter_map(result_of).cloned()).collect();
         let named = |id: String| {
             let what = if id == started.base.0 { "the commit that everything starts from" } else { "a part of what holds" };
             format!("{id}, {what}")
@@ -250,15 +252,9 @@ impl Project {
     }
 }
 
-/// Returns the commit that a record tells of.
-fn commit_of(event: &Event) -> Option<&CommitId> {
-    match event {
-        Event::WorkCaptured { commit, .. }
-        | Event::CheckpointKept { commit, .. }
-        | Event::MergeAdvanced { progress: MergeProgress::Joined { commit, .. }, .. } => Some(commit),
-        Event::StepFinished { outcome: Outcome::Succeeded(success), .. } => success.commit.as_ref(),
-        _ => None,
-    }
+/// Returns the commit that a node has ended with.
+fn result_of(event: &Event) -> Option<&CommitId> {
+    if let Event::StepFinished { outcome: Outcome::Succeeded(success), .. } = event { success.commit.as_ref() } else { None }
 }
 
 /// Finds what a wish names.
@@ -329,7 +325,7 @@ pub(super) fn restore(services: &Services, state: &RunState, records: &[Record])
         }
     }
     let there: BTreeSet<String> = services.repo.refs(&format!("refs/spinney/{}", services.workspaces.run()))?.into_iter().map(|(name, _)| name).collect();
-    let missing = kept::refs(services.workspaces.run(), held).into_iter().filter(|(name, _)| !there.contains(name));
+    let missing = kept::refs(services.workspaces.run(), held.map(|record| &record.event)).into_iter().filter(|(name, _)| !there.contains(name));
     let moves: Vec<RefMove> = missing.map(|(name, kept)| RefMove { name, to: Some(kept.commit), expected: Expected::Absent }).collect();
     if !moves.is_empty() {
         services.repo.move_refs(&moves)?;

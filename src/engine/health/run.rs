@@ -140,7 +140,7 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
 type Keeping = BTreeMap<String, Kept>;
 
 fn settled(run: &RunId, records: &[Record]) -> Keeping {
-    kept::refs(run, records).into_iter().filter(|(_, kept)| kept.is_settled).collect()
+    kept::refs(run, records.iter().map(|record| &record.event)).into_iter().filter(|(_, kept)| kept.is_settled).collect()
 }
 
 /// The checkpoints of attempts at work, of which something is missing: they keep nothing that can be gone back to, and `git gc` fails
