@@ -81,8 +81,11 @@ fn says(agent: &str, turn: usize) -> Line {
     }
 }
 
+/// A node, and which of its turns.
+type Turn = (String, usize);
+
 /// What was asked, by node and turn: each form in which it was, with how often.
-type Asked = BTreeMap<(String, usize), BTreeMap<String, usize>>;
+type Asked = BTreeMap<Turn, BTreeMap<String, usize>>;
 
 /// Lives once to a record, where one is said, and then to the end. Returns what was sent, how many records there are, and how
 /// often the effect outside happened.
@@ -90,7 +93,7 @@ fn play(death: Option<(usize, Death)>) -> (Asked, usize, usize) {
     let bench = Bench::new().workflow("many", WORKFLOW);
     let effects = bench.path("effects");
     let send = ToolSpec { name: "Send".to_owned(), description: "Sends it.".to_owned(), input_schema: json!({"type": "object"}) };
-    let asked: Arc<Mutex<Vec<((String, usize), String)>>> = Arc::default();
+    let asked: Arc<Mutex<Vec<(Turn, String)>>> = Arc::default();
     let log = asked.clone();
     let drive = bench.drive(move |sent, call| {
         let request = json!([call.system, call.tools, call.messages, call.output_schema, call.models]);
