@@ -1,6 +1,6 @@
 //! What holds of every log, whatever the workflow: each test hands its log here. It knows nothing of the fold.
 use spinney::{
-    event::{Event, NodeId, Outcome, Record, SkipCause},
+    event::{CommitId, Event, NodeId, Outcome, Record, SkipCause},
     plan::Plan,
     workflow::On,
 };
@@ -127,11 +127,24 @@ fn commits_are_kept(records: &[Record], repo: &Path) {
     let mut walk = repo.revwalk().unwrap();
     walk.push_glob("refs/*").unwrap();
     let kept: BTreeSet<String> = walk.map(|commit| commit.unwrap().to_string()).collect();
+    let is_kept = |node: &NodeId, commit: &CommitId| assert!(kept.contains(&commit.0), "no ref keeps {commit}, the work of {node}");
+    let mut attempts: BTreeMap<&NodeId, u32> = BTreeMap::new();
+    let mut checkpoints: Vec<(&NodeId, u32, &CommitId)> = Vec::new();
     for record in records {
-        if let Event::WorkCaptured { node, commit, .. } | Event::CheckpointKept { node, commit } = &record.event {
-            assert!(kept.contains(&commit.0), "no ref keeps {commit}, the work of {node}");
+        let attempt = |node: &NodeId| attempts.get(&node.owner()).copied().unwrap_or(1);
+        match &record.event {
+            Event::StepStarted { node, attempt } => drop(attempts.insert(node, *attempt)),
+            Event::CheckpointKept { node, commit } => checkpoints.push((node, attempt(node), commit)),
+            Event::WorkCaptured { node, commit, .. } => {
+                is_kept(node, commit);
+                // The checkpoint of an attempt ends with its result.
+                let attempt = attempt(node);
+                checkpoints.retain(|(whose, of, _)| (*whose, *of) != (node, attempt));
+            }
+            _ => {}
         }
     }
+    checkpoints.iter().for_each(|(node, _, commit)| is_kept(node, commit));
 }
 
 /// Panics where a log says what its plan does not allow: something began before what it needs, or more was used than there is.
