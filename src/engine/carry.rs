@@ -63,7 +63,7 @@ impl Carry {
         let notice = Notice {
             session: Session {
                 session_id: &run,
-                transcript_path: &services.journal,
+                transcript_path: &services.dir.journal(),
                 cwd: &services.project,
                 root: &services.project,
                 project_dir: &services.project,

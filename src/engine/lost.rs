@@ -1,27 +1,40 @@
 //! Attempts that cannot go on as they stood when their run is taken up again, and what each has lost.
+//!
+//! Of a run under which the machine went down the records are there up to the last that was synced, and maybe some more. The files of its
+//! worktrees may be older than those records or newer, or torn: which of the calls that are recorded they show is not known, and what is not
+//! recorded may be in them. So whoever was at work in files of his own begins his attempt anew, in a new worktree; the old one is left for people
+//! to look at. What commands worked in and what is only read is made again.
 use super::{
     health,
-    steps::{lost_worktree, slug},
+    steps::{VIEW_PREFIX, lost_worktree, slug},
 };
 use crate::{
-    event::{NodeId, Record, RunId},
+    event::{Isolation, NodeId, Record, RunId},
     git::{GitError, Repository, Workspaces},
-    journal::RunState,
+    journal::{NodeState, RunState},
     plan::Work,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
-/// Returns the nodes whose attempt starts over, each with why. `reaches_out` says that what commands do beyond their worktree stays.
+/// Why attempts may not go on though all that they need seems to be there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Why {
+    /// What commands do beyond their worktree stays.
+    pub(super) reaches_out: bool,
+    /// The machine went down under the run.
+    pub(super) torn: bool,
+}
+
+/// Returns the nodes whose attempt starts over, each with what it has lost.
 ///
 /// # Errors
 /// Where git cannot tell.
-pub(super) fn attempts(
-    repo: &Repository,
-    (run, state, records): (&RunId, &RunState, &[Record]),
-    reaches_out: bool,
-) -> Result<BTreeMap<NodeId, String>, GitError> {
+pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunState, &[Record]), why: Why) -> Result<BTreeMap<NodeId, String>, GitError> {
     let mut lost: BTreeMap<NodeId, String> = BTreeMap::new();
-    if reaches_out {
+    if why.reaches_out {
         let why = "its command was cut short: without walls it may have reached beyond its worktree, and what it did there may be done twice";
         lost.extend(commands(state).map(|node| (node, why.to_owned())));
     }
@@ -33,6 +46,10 @@ pub(super) fn attempts(
         let why = lost_worktree(repo, (run, &slug(&node, attempt)), &path)?;
         lost.insert(node, why);
     }
+    for (node, path) in if why.torn { at_work(state) } else { BTreeMap::new() } {
+        let why = format!("the machine went down, and which of what was done in its worktree {} is on the disk is not known", path.display());
+        lost.entry(node).or_insert(why);
+    }
     Ok(lost)
 }
 
@@ -43,6 +60,42 @@ pub(super) fn attempts(
 pub(super) fn give_up(state: &RunState, workspaces: &Workspaces) -> Result<(), GitError> {
     let given_up: BTreeSet<String> = commands(state).filter_map(|node| Some(slug(&node, state.node(&node)?.attempts))).collect();
     workspaces.slugs()?.iter().filter(|slug| given_up.contains(*slug)).try_for_each(|slug| workspaces.discard(slug))
+}
+
+/// Removes what is made again when it is needed, so that nobody goes on from what is torn: views, what commands worked in, what sub-agents
+/// of an orchestrator did, which is told that it is gone, and whatever the records that are left do not tell of.
+///
+/// # Errors
+/// Where something cannot be removed.
+pub(super) fn give_up_torn(state: &RunState, workspaces: &Workspaces) -> Result<(), GitError> {
+    let briefed = state
+        .each()
+        .filter(|(node, session)| session.conversation.brief().is_some() && (session.deeds.captured.is_some() || !state.is_orchestrator(&node.owner())));
+    let present: BTreeSet<&str> = briefed.filter_map(|(_, session)| own_files(session)?.file_name()?.to_str()).collect();
+    let attempts: BTreeMap<String, u32> = state.each().filter(|(node, _)| node.helper.is_none()).map(|(node, of)| (node.slug(), of.attempts)).collect();
+    // What an attempt has left that failed is for people to look at.
+    let is_past = |slug: &str| {
+        let (whose, attempt) = slug.rsplit_once('.')?;
+        let owner = whose.split_once("..").map_or(whose, |(owner, _)| owner);
+        Some(attempt.parse::<u32>().ok()? < *attempts.get(owner)?)
+    };
+    let is_kept = |slug: &str| !slug.starts_with(VIEW_PREFIX) && (present.contains(slug) || is_past(slug) == Some(true));
+    workspaces.slugs()?.iter().filter(|slug| !is_kept(slug)).try_for_each(|slug| workspaces.discard(slug))
+}
+
+/// Returns the nodes that were at work in files of their own, each with a worktree.
+fn at_work(state: &RunState) -> BTreeMap<NodeId, PathBuf> {
+    let place = |node: &NodeId| {
+        let mut sessions = state.node(node).into_iter().chain(state.helpers(node).map(|(_, helper)| helper));
+        sessions.find_map(|session| own_files(session).filter(|_| session.conversation.brief().is_some() && session.deeds.captured.is_none()))
+    };
+    state.running().filter_map(|node| Some((node.clone(), place(node)?.to_owned()))).collect()
+}
+
+/// Returns the worktree that a session has for itself.
+fn own_files(session: &NodeState) -> Option<&Path> {
+    let workspace = session.deeds.workspace.as_ref()?;
+    (!workspace.path.is_empty() && workspace.isolation != Isolation::View).then(|| Path::new(&workspace.path))
 }
 
 /// Returns the nodes whose command was under way.

@@ -64,7 +64,7 @@ pub(super) fn examine(state: &RunState, orchestrator: &NodeId, wish: &Wish, now:
         Wish::Retry(node) => match open_item(state, spec, node)? {
             _ if frame.watch.has_retried(node) => Ok(Granted::Record(Vec::new(), format!("`{node}` will be tried again"))),
             Some(Outcome::Failed(failure)) => {
-                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: (**failure).clone(), handed_over: false };
+                let event = Event::RetryScheduled { node: node.clone(), due: now, failure: (**failure).clone(), handed_over: false, lost: false };
                 Ok(Granted::Record(vec![event], format!("`{node}` will be tried again")))
             }
             _ => Err(format!("`{node}` has not failed")),

@@ -8,7 +8,7 @@ use super::{
     doctor::Verdict,
     health::{self, Mend},
     inbox::Inbox,
-    lost,
+    lost::{self, Why},
     origin::{ResetError, changed_steps, restore},
     secrets,
     steps::{Artefacts, CacheStore},
@@ -456,6 +456,7 @@ impl Project {
         let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let (store, records) = SqliteStore::open(dir.path())?;
+        let torn = store.is_after_reboot() && !dir.is_at_rest();
         let options = options.steady(records.last().map(|last| last.at).unwrap_or_default());
         sandbox::reap(&dir.processes())?;
         clear_unfinished(dir.path()).map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
@@ -474,9 +475,12 @@ impl Project {
         if !options.accept_changes && !changed.is_empty() {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
-        warnings.extend(self.mend(run, &dir, &records)?);
         let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
         let services = self.services(run, (&dir, secrets), models, options)?;
+        if torn {
+            lost::give_up_torn(&state, &services.workspaces)?;
+        }
+        warnings.extend(self.mend(run, &dir, &records)?);
         services.artefacts.recall(&records);
         keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
@@ -484,11 +488,13 @@ impl Project {
         if services.reaches_out {
             lost::give_up(&state, &services.workspaces)?;
         }
-        for (node, lost) in lost::attempts(&self.repo, (run, &state, &records), services.reaches_out)? {
+        let why = Why { reaches_out: services.reaches_out, torn };
+        for (node, lost) in lost::attempts(&self.repo, (run, &state, &records), why)? {
             let failure = Failure::new(FailureKind::Isolation, lost);
             warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
-            events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false });
+            events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false, lost: true });
         }
+        dir.wake().map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
         let begun = journal.append(events)?;
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
@@ -592,7 +598,7 @@ impl Project {
             sandbox,
             env: self.command_environment(&secrets),
             secrets,
-            journal: dir.path().join("journal.db"),
+            dir: dir.clone(),
             project: self.checkout().to_owned(),
             home: self.settings.home.clone(),
             nowhere,

@@ -71,7 +71,11 @@ pub async fn run<S: Store>(
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
     let mut hands = Hands { services: services.clone(), cancel: cancel.clone() };
-    caches::until_over(services.caches.clone(), drive(journal, &mut hands, cancel, observe)).await
+    let ended = caches::until_over(services.caches.clone(), drive(journal, &mut hands, cancel, observe)).await?;
+    if !matches!(ended, Ended::Finished(_)) {
+        services.rest().await;
+    }
+    Ok(ended)
 }
 
 /// Runs a plan with whoever does the work.
@@ -340,10 +344,11 @@ impl<S: Store> Engine<'_, S> {
         }
         if let Some(failure) = outcome.failure() {
             if let Some(due) = self.retry_at(node, failure) {
-                return self.append([Event::RetryScheduled { node: node.clone(), due, failure: failure.clone(), handed_over: false }]);
+                return self.append([Event::RetryScheduled { node: node.clone(), due, failure: failure.clone(), handed_over: false, lost: false }]);
             }
             if self.may_hand_over(node, failure) {
-                let event = Event::RetryScheduled { node: node.clone(), due: self.crew.clock().now(), failure: failure.clone(), handed_over: true };
+                let event =
+                    Event::RetryScheduled { node: node.clone(), due: self.crew.clock().now(), failure: failure.clone(), handed_over: true, lost: false };
                 return self.append([event]);
             }
         }
@@ -363,7 +368,7 @@ impl<S: Store> Engine<'_, S> {
     /// Returns when a failed node is to be tried again, if it is.
     fn retry_at(&self, node: &NodeId, failure: &Failure) -> Option<Timestamp> {
         let retry = self.journal.state().step(node)?.retry.as_ref()?;
-        let attempts = self.journal.state().node(node)?.attempts;
+        let attempts = self.journal.state().node(node)?.counted_attempts();
         let class = |on: &RetryOn| match on {
             RetryOn::Transient => matches!(failure.kind, FailureKind::Unavailable),
             RetryOn::Timeout => matches!(failure.kind, FailureKind::Timeout),

@@ -338,6 +338,9 @@ pub enum Event {
         /// Whether the agent that the step names for this does the next attempt.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         handed_over: bool,
+        /// Whether the attempt was lost with its files, and does not count.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lost: bool,
     },
     /// A retry is due.
     TimerFired {

@@ -1,6 +1,9 @@
 //! Refs: moved by compare-and-swap only, many in one transaction, and only those that are ours.
 use super::{error::GitError, program, register, repository::Repository};
-use crate::event::{CommitId, RunId};
+use crate::{
+    event::{CommitId, RunId},
+    journal::sync_around,
+};
 use std::path::PathBuf;
 
 /// Where a ref must stand for a move to happen.
@@ -133,12 +136,7 @@ impl Repository {
     /// Has the system write to the disk what was stored so far: a branch must not outlive its objects when the power fails.
     fn sync(&self) -> Result<(), GitError> {
         let objects = self.common_dir().join("objects");
-        let folder = std::fs::File::open(&objects).map_err(GitError::io("open", &objects))?;
-        #[cfg(target_os = "linux")]
-        rustix::fs::syncfs(&folder).map_err(|error| GitError::io("sync", &objects)(error.into()))?;
-        #[cfg(not(target_os = "linux"))]
-        folder.sync_all().map_err(GitError::io("sync", &objects))?;
-        Ok(())
+        sync_around(&objects).map_err(GitError::io("sync", &objects))
     }
 
     /// Moves one ref.

@@ -341,6 +341,11 @@ impl Workspaces {
         let _ = fs::remove_dir(self.folder.join(".engine")).and_then(|()| fs::remove_dir(&self.folder));
     }
 
+    /// Returns where they all are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns where the worktree of a name stands, or will stand.
     pub fn path(&self, slug: &str) -> PathBuf {
         self.folder.join(slug)

@@ -56,7 +56,7 @@ impl RunState {
                 self.words.entry(node.clone()).or_default().push(Word { text: text.clone(), letter: letter.clone() });
                 self.orchestrator_told(node);
             }
-            Event::RetryScheduled { node, due, handed_over, .. } => self.retry_scheduled(node, *due, *handed_over),
+            Event::RetryScheduled { node, due, handed_over, lost, .. } => self.retry_scheduled(node, *due, (*handed_over, *lost)),
             Event::TimerFired { node } => {
                 self.timers.remove(node);
                 let seat = self.nodes.seat_or_new(node);
@@ -306,6 +306,7 @@ impl RunState {
                 unmet: before.unmet,
                 spent: before.spent,
                 handed_over: before.handed_over,
+                lost: before.lost,
                 ..NodeState::default()
             };
         }
@@ -349,7 +350,7 @@ impl RunState {
         }
     }
 
-    fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp, handed_over: bool) {
+    fn retry_scheduled(&mut self, id: &NodeId, due: Timestamp, (handed_over, lost): (bool, bool)) {
         let ended = self.nodes.get(id).is_some_and(|state| state.phase == Phase::Ended);
         self.todo.remove(id);
         let place = self.node_mut(id).place;
@@ -369,6 +370,7 @@ impl RunState {
         state.phase = Phase::Retrying;
         state.outcome = None;
         state.handed_over |= handed_over;
+        state.lost += u32::from(lost);
         self.timers.insert(id.clone(), due);
         if ended {
             // Only the orchestrator has items tried again that have ended.

@@ -3,12 +3,11 @@
 //! `state` ignores itself by a `.gitignore` of its own, so that nothing of the user's has to be edited, and is closed to
 //! other users: a journal holds what an agent read. A repository may bring a `.spinney` of its own, so neither it nor
 //! `state` may be a link, which would let a repository choose where this program writes.
-use super::store;
+use super::{rest::sync_folder, store};
 use crate::{clock::Timestamp, event::RunId};
 use std::{
     cmp::Reverse,
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -153,6 +152,11 @@ impl RunDir {
         &self.path
     }
 
+    /// Returns its journal's file.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join(store::FILE)
+    }
+
     /// Returns the folder for notes on running processes.
     pub fn processes(&self) -> PathBuf {
         self.path.join("processes")
@@ -215,15 +219,8 @@ fn private_folder(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Takes a folder's entries to the disk: a synced journal in a folder that is lost with the power is lost too.
-#[cfg(unix)]
 fn sync(path: &Path) -> Result<(), RunDirError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|source| RunDirError::Io { path: path.to_owned(), source })
-}
-
-#[cfg(not(unix))]
-fn sync(_path: &Path) -> Result<(), RunDirError> {
-    Ok(())
+    sync_folder(path).map_err(|source| RunDirError::Io { path: path.to_owned(), source })
 }
 
 fn unwritten(path: &Path, source: io::Error) -> RunDirError {

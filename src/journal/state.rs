@@ -90,6 +90,8 @@ pub struct NodeState {
     pub phase: Phase,
     /// Attempts begun.
     pub attempts: u32,
+    /// Those of them that were lost with their files.
+    pub lost: u32,
     /// Iterations begun in the present attempt, of a loop; 1 for a call that has begun.
     pub round: u32,
     /// Whether the agent that its step names for failed items does the present attempt.
@@ -153,6 +155,13 @@ impl Deref for Deeds {
 impl PartialEq for Deeds {
     fn eq(&self, other: &Deeds) -> bool {
         **self == **other
+    }
+}
+
+impl NodeState {
+    /// Returns how many of its attempts count against its retries.
+    pub fn counted_attempts(&self) -> u32 {
+        self.attempts - self.lost
     }
 }
 

@@ -32,7 +32,7 @@ const FORMAT: i64 = 2;
 /// The first format whose records are sealed.
 const SEALED: i64 = 2;
 /// The file in a run's folder.
-const FILE: &str = "journal.db";
+pub(super) const FILE: &str = "journal.db";
 /// How long to wait for a reader that holds the file's short locks.
 const BUSY: Duration = Duration::from_secs(5);
 /// What the write-ahead log shrinks to after a checkpoint, in bytes.
@@ -74,6 +74,7 @@ pub struct SqliteStore {
     seal: Seal,
     marked: Marked,
     synced: bool,
+    rebooted: bool,
 }
 
 impl SqliteStore {
@@ -91,7 +92,7 @@ impl SqliteStore {
         // The database itself must be on the disk before its log is of use; all that was written until here by one sync.
         OpenOptions::new().write(true).open(&path).and_then(|file| file.sync_all()).map_err(|error| system(&path, error))?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(named)?;
-        Ok(SqliteStore { connection, path, next: 0, seal: Seal::of_run(&run.0), marked, synced: true })
+        Ok(SqliteStore { connection, path, next: 0, seal: Seal::of_run(&run.0), marked, synced: true, rebooted: false })
     }
 
     /// Opens a run's journal to go on writing it; gives all its records. One of an older format becomes one of this.
@@ -103,6 +104,7 @@ impl SqliteStore {
         // Before it is opened for writing, which would throw away what is left of a log that is cut.
         let Loaded { format, records, seal, mark } = look(&path, 0)?;
         let next = records.len() as u64;
+        let rebooted = mark.as_ref().is_some_and(Mark::is_of_another_boot);
         let marked = match mark {
             Some(mark) => Marked::open(dir, next, &mark),
             None => Mark::all_synced(next).create(dir),
@@ -111,7 +113,12 @@ impl SqliteStore {
         let named = |error| database(&path, error);
         let mut connection = connect(&path, false).map_err(named)?;
         let seal = if format < SEALED { seal_all(&mut connection, seal).map_err(named)? } else { seal };
-        Ok((SqliteStore { connection, path, next, seal, marked, synced: true }, records))
+        Ok((SqliteStore { connection, path, next, seal, marked, synced: true, rebooted }, records))
+    }
+
+    /// Returns whether the machine went down since the journal was last written to before it was opened: what was not synced may be lost.
+    pub fn is_after_reboot(&self) -> bool {
+        self.rebooted
     }
 
     /// Sets whether commits reach the disk; the pragma costs a statement, so it is only given when it changes.
@@ -186,11 +193,15 @@ pub fn read_page(dir: &Path, first: u64, most: u64) -> Result<Vec<Record>, Store
 pub fn settle(dir: &Path) -> Result<(), StoreError> {
     let path = existing(dir)?;
     let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0, u64::MAX)?.records;
+    let written = Mark::read(dir).map_err(|error| system(&mark::beside(&path), error))?.ok();
     if records.is_empty() {
         // Nothing can go on from nothing, and the mark is what tells that there was something.
-        return Err(unless_lost(StoreError::Unbegun { path }, Mark::read(dir).ok().and_then(Result::ok).as_ref()));
+        return Err(unless_lost(StoreError::Unbegun { path }, written.as_ref()));
     }
-    Mark::all_synced(records.len() as u64).create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
+    let settled = Mark::all_synced(records.len() as u64);
+    // Whether the machine went down meanwhile stays to be seen.
+    let settled = Mark { boot: written.map_or(settled.boot.clone(), |mark| mark.boot), ..settled };
+    settled.create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
 }
 
 /// Returns when the run in `dir` began; `None` where its journal does not say.

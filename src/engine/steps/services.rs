@@ -14,13 +14,15 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, NodeId, Record, RunStarted},
     git::{Repository, Scope, Workspaces},
     hooks::{Hooks, Permissions, RuleContext},
-    journal::{Blobs, Recorder},
+    journal::{Blobs, Recorder, RunDir},
     llm::Model,
     plan::AgentSpec,
     sandbox::{Confinement, Sandbox, Walls},
     secrets::Secrets,
     skills::Shelf,
+    tasks,
     tools::{Hidden, ShellPolicy, ToolContext, Toolbox},
+    trace,
     workflow::Access,
 };
 use serde_json::Value;
@@ -119,8 +121,8 @@ pub struct Services {
     pub lifted: bool,
     /// Whether what a command does beyond its worktree stays: there are no walls around it.
     pub reaches_out: bool,
-    /// The run's journal, for hooks.
-    pub journal: PathBuf,
+    /// The run's folder.
+    pub dir: RunDir,
     /// The main checkout.
     pub project: PathBuf,
     /// The user's home, for rules that name it.
@@ -143,6 +145,15 @@ pub(crate) struct Whose<'a> {
 }
 
 impl Services {
+    /// Has all that belongs to the run written to the disk, and says so for the next process.
+    pub(crate) async fn rest(&self) {
+        let (dir, objects, worktrees) = (self.dir.clone(), self.repo.common_dir().to_owned(), self.workspaces.folder().to_owned());
+        let rested = tasks::blocking(move || dir.rest(&[&objects, &worktrees])).await;
+        if let Ok(Err(error)) = rested {
+            tracing::warn!(target: trace::TARGET, "the run was left, and not all of it is known to be on the disk: {error}");
+        }
+    }
+
     pub(crate) fn equipment(&self, recorder: &Recorder, account: Arc<Account>, pulse: &Pulse) -> Equipment {
         Equipment {
             model: self.model.clone(),
@@ -200,7 +211,7 @@ impl Services {
             delegates: None,
             agent_id: node.to_string(),
             run: run.run.0.clone(),
-            transcript: self.journal.clone(),
+            transcript: self.dir.journal(),
             home: self.home.clone(),
             project: self.project.clone(),
             free_shell: self.free_shell,

@@ -43,6 +43,11 @@ impl Mark {
         if !self.boot.is_empty() && self.boot == clock::boot() { self.appended } else { self.synced }
     }
 
+    /// Returns whether the machine is known to have gone down since it was written.
+    pub(super) fn is_of_another_boot(&self) -> bool {
+        !self.boot.is_empty() && self.boot != clock::boot()
+    }
+
     /// Writes it for the first time; on the disk when this returns.
     pub(super) fn create(&self, dir: &Path) -> io::Result<Marked> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(dir.join(FILE))?;
