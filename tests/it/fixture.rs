@@ -64,11 +64,16 @@ impl Bench {
         bench.file("README.md", "# A project\n").commit("begin")
     }
 
-    /// Another with all that is in this one, in memory where there is a file system for that.
-    pub(crate) fn copied(&self) -> Bench {
+    /// Another with all that is in this one, in memory where there is a file system for that. Of one name there is one at a
+    /// time in a thread, and it is where those before it were.
+    pub(crate) fn copied(&self, name: &str) -> Bench {
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let dir = tempfile::Builder::new().prefix("spinney-test-").tempdir_in(place).unwrap();
+        let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
+        let name = format!("spinney-test-{}-{name}-{thread}", std::process::id());
+        // What a process of the same number has left.
+        let _ = fs::remove_dir_all(place.join(&name));
+        let dir = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(place).unwrap();
         copy(self.dir.path(), dir.path());
         Bench { environment: environment(&dir), dir }
     }

@@ -42,7 +42,7 @@ fn write(content: &str) -> (&'static str, Value) {
 /// Begins a run whose process dies when what follows a record has happened, and nothing after that is recorded. Its commands count
 /// as those inside of walls where it is `contained`.
 fn dies_after(bench: &Bench, (workflow, script, contained): (&str, &str, bool), after: impl Fn(&Event) -> bool) -> RunId {
-    let whole = bench.copied();
+    let whole = bench.copied("whole");
     let driven = whole.drive_script(script);
     let (_, records) = if contained { driven.contained() } else { driven }.run(workflow);
     let at = records.iter().position(|record| after(&record.event)).expect("there is such a record") + 1;

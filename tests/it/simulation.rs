@@ -2,13 +2,17 @@
 //!
 //! Everything is the program's own but for the model, the people and the clock: a workflow is written from the seed, and
 //! run in one thread on simulated time. `.ci/simulate` runs as many seeds as one likes, or one again.
+mod counts;
 mod end;
 mod faults;
 mod mind;
+mod outside;
+mod power;
 mod scenario;
 mod session;
 mod world;
 
+use counts::Counts;
 use end::blanked;
 use faults::Faults;
 use scenario::{Kind, Scenario};
@@ -17,26 +21,28 @@ use std::{fmt::Write as _, panic::AssertUnwindSafe};
 use world::{Played, play};
 
 /// Seeds of one test in CI.
-const SEEDS: u64 = 32;
+const SEEDS: u64 = 250;
 /// One seed of so many is that of a large run.
 const LARGE: u64 = 8;
 /// Tries to find something smaller that fails in the same way.
 const SHRINKS: usize = 60;
 
 /// Runs one seed and says what is wrong, with the smallest run found that shows it.
-fn check(seed: u64) -> Result<(), String> {
+fn check(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let scenario = Scenario::new(seed, seed.is_multiple_of(LARGE));
     let models = Faults::of_models(seed, &scenario);
     let clean = guarded(|| play(seed, &scenario, &models)).map_err(|wrong| shrunk(seed, scenario.clone(), models.clone(), wrong))?;
     let faults = models.with_lives(seed, clean.records.len());
-    compare(seed, &scenario, &faults, &clean).map_err(|wrong| shrunk(seed, scenario, faults, wrong))
+    let played = compare(seed, &scenario, &faults, &clean).map_err(|wrong| shrunk(seed, scenario.clone(), faults, wrong))?;
+    counts.add(&scenario, &played);
+    Ok(())
 }
 
 /// Compares a run with one that was left alone.
-fn compare(seed: u64, scenario: &Scenario, faults: &Faults, clean: &Played) -> Result<(), String> {
+fn compare(seed: u64, scenario: &Scenario, faults: &Faults, clean: &Played) -> Result<Played, String> {
     let played = guarded(|| play(seed, scenario, faults))?;
     match played.end.unlike(&clean.end, !faults.broken.is_empty() || scenario.is_limited(), faults.power_cuts()) {
-        None => Ok(()),
+        None => Ok(played),
         Some(unlike) => Err(format!("after {} lives, {unlike}", played.lives)),
     }
 }
@@ -49,12 +55,16 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Runs seeds and stops at the first that is wrong.
+/// Runs seeds and stops at the first that is wrong. The last part of all in one process says what there was in them.
 fn run(from: u64, count: u64) {
+    let mut counts = Counts::default();
     for seed in from..from + count {
-        if let Err(wrong) = check(seed) {
+        if let Err(wrong) = check(seed, &mut counts) {
             panic!("seed {seed}: {wrong}\n\nhint: .ci/simulate {seed} runs it again");
         }
+    }
+    if let Some(all) = counts.of_all_parts(PARTS as usize) {
+        println!("{all}");
     }
 }
 
@@ -62,7 +72,7 @@ fn run(from: u64, count: u64) {
 fn shrunk(seed: u64, mut scenario: Scenario, mut faults: Faults, mut wrong: String) -> String {
     let again = |scenario: &Scenario, faults: &Faults| {
         let clean = guarded(|| play(seed, scenario, &Faults { lives: Vec::new(), ..faults.clone() }))?;
-        compare(seed, scenario, faults, &clean)
+        compare(seed, scenario, faults, &clean).map(drop)
     };
     let mut tries = 0;
     while tries < SHRINKS {

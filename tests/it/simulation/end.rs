@@ -1,5 +1,9 @@
 //! What a run has come to: what must not depend on how often it died.
-use super::{mind::Heard, world::counted};
+use super::{
+    mind::{Heard, Request, Requests},
+    outside::{SEND, SENT},
+    world::counted,
+};
 use crate::{
     fixture::Bench,
     recovery::{plainly, without_hashes},
@@ -21,14 +25,21 @@ pub(super) struct End {
     checks: BTreeSet<(String, bool)>,
     /// How often each effect outside of the run was had, and how often at most.
     outside: BTreeMap<String, usize>,
-    /// What was asked of the model, by node, where it stands, and the number of messages.
-    requests: BTreeMap<(String, String, usize), String>,
+    requests: Requests,
+    /// What stands for where it was and for its name.
+    place: String,
+    run: RunId,
     repeatable: BTreeMap<String, usize>,
+    /// How many calls of each node have an outcome that is unknown.
+    unknown: BTreeMap<String, usize>,
+    /// How many attempts of each node came to nothing.
+    retried: BTreeMap<String, usize>,
 }
 
 impl End {
     pub(super) fn of(bench: &Bench, run: &RunId, records: &[Record], (outside, heard): (&str, Heard)) -> End {
-        let plain = |text: &str| without_hashes(&text.replace(&run.0, "RUN").replace(&bench.path("").display().to_string(), "PLACE/"));
+        let place = bench.path("").display().to_string();
+        let plain = |text: &str| plain(text, run, &place);
         let repo = git2::Repository::open(bench.repo()).unwrap();
         let tree = |name: &str| files(&repo, name);
         let mut end = End {
@@ -39,12 +50,12 @@ impl End {
             answers: BTreeMap::new(),
             checks: BTreeSet::new(),
             outside: counted(outside),
-            requests: heard
-                .requests()
-                .into_iter()
-                .map(|((node, stands, length), text)| ((node, plain(&stands), length), blanked(&plain(&text), "The date is ", "2026-11-30".len())))
-                .collect(),
+            requests: heard.requests(),
+            place: place.clone(),
+            run: run.clone(),
             repeatable: BTreeMap::new(),
+            unknown: BTreeMap::new(),
+            retried: BTreeMap::new(),
         };
         if let Some(files) = tree(&format!("refs/heads/spinney/{run}")) {
             end.trees.insert("the branch".to_owned(), files);
@@ -67,8 +78,12 @@ impl End {
                     end.outcomes.insert(node.to_string(), plainly(outcome, &plain));
                 }
                 Event::RunFinished { outcome } => drop(end.outcomes.insert("run".to_owned(), plainly(outcome, &plain))),
+                Event::RetryScheduled { node, .. } => *end.retried.entry(node.to_string()).or_default() += 1,
                 Event::ModelReplied { node, .. } => *end.replies.entry(node.to_string()).or_default() += 1,
-                Event::ToolFinished { node, tool, result, .. } => {
+                Event::ToolFinished { node, tool, result, verdict, .. } => {
+                    if verdict == "interrupted" {
+                        *end.unknown.entry(node.to_string()).or_default() += 1;
+                    }
                     *end.answers.entry((node.to_string(), tool.clone(), result.is_error)).or_default() += 1;
                 }
                 Event::VerifyRan { node, passed, .. } => end.checks.extend([(node.to_string(), *passed)]),
@@ -80,16 +95,9 @@ impl End {
 
     /// Says where this end is another than that of a run that was left alone.
     ///
-    /// Where the power failed `cuts` times, files of agents at work may be ahead of the journal, and what they did may be done
-    /// once more: then only how every node ended is compared, and what is to be seen from outside of the run.
+    /// Where the power failed `cuts` times, attempts that were under way begin anew, so that there may be more of them.
     pub(super) fn unlike(&self, clean: &End, attempts_may_differ: bool, cuts: usize) -> Option<String> {
-        if cuts > 0 {
-            let ends = |end: &End| -> BTreeMap<String, Option<String>> {
-                end.outcomes.iter().map(|(node, outcome)| (node.clone(), outcome.as_object().and_then(|of| of.keys().next().cloned()))).collect()
-            };
-            let (here, there) = (ends(self), ends(clean));
-            return (here != there).then(|| differ("the ends", &there, &here)).or_else(|| self.unlike_outside(clean, cuts));
-        }
+        let attempts_may_differ = attempts_may_differ || cuts > 0;
         for (node, outcome) in &self.outcomes {
             if Some(outcome) != clean.outcomes.get(node) {
                 return Some(differ(&format!("the end of `{node}`"), &clean.outcomes.get(node), &Some(outcome)));
@@ -102,12 +110,17 @@ impl End {
         if self.trees != clean.trees {
             return Some(differ("the files", &clean.trees, &self.trees));
         }
-        if let Some(unlike) = self.unlike_outside(clean, 0) {
+        if let Some(unlike) = self.unlike_outside(clean, cuts) {
             return Some(unlike);
         }
         for (at, request) in &self.requests {
-            if let Some(there) = clean.requests.get(at).filter(|there| !attempts_may_differ && *there != request) {
-                return Some(differ(&format!("the request of {at:?}"), there, request));
+            let may_differ = attempts_may_differ || self.unknown.contains_key(&at.0);
+            let Some(there) = clean.requests.get(at).filter(|there| !may_differ && *there != request) else { continue };
+            // Commits have times.
+            let timeless = |end: &End, request: &Request| blanked(&plain(&request.text(), &end.run, &end.place), "The date is ", "2026-11-30".len());
+            let (here, there) = (timeless(self, request), timeless(clean, there));
+            if here != there {
+                return Some(differ(&format!("the request of {at:?}"), &there, &here));
             }
         }
         // An attempt that a model's failure ended may not be recorded where the process died as well.
@@ -117,7 +130,7 @@ impl End {
         [
             (self.refs != clean.refs).then(|| differ("the refs", &clean.refs, &self.refs)),
             (self.replies != clean.replies).then(|| differ("the replies", &clean.replies, &self.replies)),
-            (self.answers != clean.answers).then(|| differ("the answers of tools", &clean.answers, &self.answers)),
+            self.unlike_answers(clean),
             (self.checks != clean.checks).then(|| differ("the checks", &clean.checks, &self.checks)),
         ]
         .into_iter()
@@ -132,13 +145,40 @@ impl End {
         let effects = |end: &End, name: &str| end.outside.get(name).copied().unwrap_or_default();
         for name in self.outside.keys().chain(clean.outside.keys()) {
             let (had, wanted) = (effects(self, name), effects(clean, name));
-            let more = self.repeatable.get(name).copied().unwrap_or_default() + cuts;
-            if had < wanted || had > wanted + more {
-                return Some(format!("the effect of `{name}` was had {had} times, not {wanted} (and at most {more} times more)"));
+            let sender = name.strip_prefix(SENT);
+            // An item is called by another name.
+            let of_sender = |counts: &BTreeMap<String, usize>| {
+                counts.iter().find(|(node, _)| Some(node.replace('/', "-").as_str()) == sender).map_or(0, |(_, count)| *count)
+            };
+            let (less, again) = (of_sender(&self.unknown), of_sender(&self.retried));
+            // What reaches beyond the run is done once an attempt, or said to be unknown.
+            let more = if sender.is_some() { again * wanted } else { self.repeatable.get(name).copied().unwrap_or_default() + cuts };
+            // An attempt that was ended by a model's failure may have gone on where the process died in it.
+            let least = if sender.is_some() { wanted / (1 + of_sender(&clean.retried)) } else { wanted };
+            if had + less < least || had > wanted + more {
+                return Some(format!("the effect of `{name}` was had {had} times, not {wanted} (and at most {more} times more, {less} less)"));
             }
         }
         None
     }
+
+    /// Says where an answer of a tool is another; one that is unknown is an error.
+    fn unlike_answers(&self, clean: &End) -> Option<String> {
+        let sure = |end: &End| -> BTreeMap<(String, String, bool), usize> {
+            end.answers
+                .iter()
+                .filter(|((node, tool, _), _)| tool != SEND || !self.unknown.contains_key(node))
+                .map(|(key, count)| (key.clone(), *count))
+                .collect()
+        };
+        let (here, there) = (sure(self), sure(clean));
+        (here != there).then(|| differ("the answers of tools", &there, &here))
+    }
+}
+
+/// Takes from a text what is another in each run.
+fn plain(text: &str, run: &RunId, place: &str) -> String {
+    without_hashes(&text.replace(&run.0, "RUN").replace(place, "PLACE/"))
 }
 
 /// Leaves so many bytes out behind each place of some words.

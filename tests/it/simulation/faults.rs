@@ -1,20 +1,21 @@
 //! How the lives of a simulated run end, and what goes wrong besides.
 use super::{
     mind::{ALL_BROKEN, Broken},
+    power::Disk,
     scenario::{Kind, Scenario},
 };
 use fastrand::Rng;
 use spinney::{
     event::{Event, Record},
-    journal::{self, SqliteStore, Store, StoreError},
+    journal::{SqliteStore, Store, StoreError},
 };
 use std::{
     collections::BTreeMap,
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -37,7 +38,7 @@ pub(super) enum Death {
     Asked,
 }
 
-const DEATHS: [Death; 7] = [Death::BeforeTheNext, Death::Untold, Death::Full, Death::Failing, Death::Dropped, Death::Power, Death::Asked];
+pub(super) const DEATHS: [Death; 7] = [Death::BeforeTheNext, Death::Untold, Death::Full, Death::Failing, Death::Dropped, Death::Power, Death::Asked];
 
 /// One process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +148,10 @@ pub(super) struct Frail {
     pub(super) intended: Arc<AtomicU64>,
     /// The branch that people see.
     pub(super) branch: PathBuf,
+    /// Where the power fails: what holds the journal.
+    pub(super) disk: Option<Arc<Mutex<Disk>>>,
+    /// Set once this process is dead.
+    pub(super) dead: Arc<AtomicBool>,
 }
 
 impl Frail {
@@ -157,8 +162,21 @@ impl Frail {
         }
         if let Some(last) = records.last().filter(|_| synced) {
             self.synced.store(last.seq + 1, Ordering::SeqCst);
+            self.on_disk(Disk::sync);
         }
         Ok(())
+    }
+
+    fn on_disk(&self, act: impl FnOnce(&mut Disk)) {
+        if let Some(disk) = &self.disk {
+            act(&mut disk.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// The end of this process, as its journal hears of it.
+    fn dies<T>(&self, error: StoreError) -> Result<T, StoreError> {
+        self.dead.store(true, Ordering::SeqCst);
+        Err(error)
     }
 }
 
@@ -176,27 +194,23 @@ impl Store for Frail {
             Death::BeforeTheNext | Death::Power if kept == records.len() => self.keep(records, synced),
             Death::BeforeTheNext => {
                 self.keep(&records[..kept], synced)?;
-                Err(StoreError::Full { path: path() })
+                self.dies(StoreError::Full { path: path() })
             }
             Death::Untold => {
                 self.keep(&records[..kept], synced)?;
-                if self.left == 0 { Err(StoreError::Full { path: path() }) } else { Ok(()) }
+                if self.left == 0 { self.dies(StoreError::Full { path: path() }) } else { Ok(()) }
+            }
+            Death::Power => {
+                // It is cut short while it is on its way to the disk, and is not told.
+                if !self.dead.load(Ordering::SeqCst) {
+                    self.store.append(records, false)?;
+                    self.on_disk(Disk::cut);
+                }
+                self.dies(StoreError::Full { path: path() })
             }
             Death::Full | Death::Failing if kept == records.len() && self.left > 0 => self.keep(records, synced),
-            // What the power cuts short is not there, nor is it told.
-            Death::Full | Death::Power => Err(StoreError::Full { path: path() }),
-            Death::Failing => Err(StoreError::Io { path: path(), source: io::Error::other("the disk fails") }),
+            Death::Full => self.dies(StoreError::Full { path: path() }),
+            Death::Failing => self.dies(StoreError::Io { path: path(), source: io::Error::other("the disk fails") }),
         }
-    }
-}
-
-/// Takes from a journal what the power's end takes, a part of what was not synced, and lets it go on as after that.
-pub(super) fn lose(dir: &Path, synced: u64, random: &mut Rng) {
-    let connection = rusqlite::Connection::open(dir.join("journal.db")).unwrap();
-    let synced = i64::try_from(synced).unwrap();
-    let next: i64 = connection.query_row("SELECT coalesce(max(seq) + 1, 0) FROM record", [], |row| row.get(0)).unwrap();
-    if next > synced {
-        connection.execute("DELETE FROM record WHERE seq >= ?1", [random.i64(synced..=next)]).unwrap();
-        journal::settle(dir).unwrap();
     }
 }

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use spinney::{
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink, script},
-    message::{Reply, Role, StopReason, View},
+    message::{Message, Reply, Role, StopReason, ToolSpec, View},
 };
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// What is left of a reply that was cut.
@@ -47,18 +47,37 @@ pub(super) struct Mind {
     heard: Mutex<Heard>,
 }
 
+/// What was asked, by node, where it stands, and how many messages there are.
+pub(super) type Requests = BTreeMap<(String, String, usize), Request>;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    system: String,
+    tools: Vec<ToolSpec>,
+    messages: Vec<Arc<Message>>,
+}
+
+impl Request {
+    pub(super) fn text(&self) -> String {
+        let messages = serde_json::to_string(&self.messages).unwrap();
+        format!("{}\n{}\n{messages}", self.system, serde_json::to_string(&self.tools).unwrap())
+    }
+}
+
 /// What was asked.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// By node, where it stands, and how many messages there are.
-    requests: BTreeMap<(String, String, usize), String>,
+    requests: Requests,
     /// What was asked again in other words.
     pub(super) problem: Option<String>,
+    /// What went wrong.
+    pub(super) broke: Vec<Broken>,
 }
 
 impl Heard {
     /// Returns the requests of all but the orchestrator, whose digests tell what happened meanwhile.
-    pub(super) fn requests(self) -> BTreeMap<(String, String, usize), String> {
+    pub(super) fn requests(self) -> Requests {
         self.requests.into_iter().filter(|((node, ..), _)| node != "orchestrator").collect()
     }
 }
@@ -79,19 +98,20 @@ impl Mind {
         // What was shortened is told apart by what stands in its place: it may be as long as it once was.
         let is_shortened = call.messages[0].blocks.len() > 1;
         let stands = if is_shortened { first } else { first.lines().nth(1).unwrap_or_default().to_owned() };
-        let messages = serde_json::to_string(call.messages).unwrap();
-        let request = format!("{}\n{}\n{messages}", call.system, serde_json::to_string(call.tools).unwrap());
+        let request = Request { system: call.system.to_owned(), tools: call.tools.to_vec(), messages: call.messages.to_vec() };
         let key = (call.node.to_string(), stands, call.messages.len());
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let before = heard.requests.insert(key, request.clone());
         if let Some(before) = before.filter(|before| *before != request && heard.problem.is_none()) {
-            heard.problem = Some(format!("{} asks again in other words\n{before}\n---\n{request}", call.node));
+            heard.problem = Some(format!("{} asks again in other words\n{}\n---\n{}", call.node, before.text(), request.text()));
         }
     }
 
     fn breaks(&self, call: &ModelCall<'_>) -> Option<Broken> {
         let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.remove(&(call.node.to_string(), turn(call)))
+        let breaks = broken.remove(&(call.node.to_string(), turn(call)));
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).broke.extend(breaks);
+        breaks
     }
 
     fn answer(&self, call: &ModelCall<'_>) -> Reply {

@@ -159,8 +159,8 @@ impl Scenario {
 const AGENTS: &str = r#"models:
   two: { use: [first/model, second/model] }
 agents:
-  reader: { system: "You read.", model: two }
-  writer: { system: "You write.", access: write }
+  reader: { system: "You read.", model: two, tools: [Read, Glob, Grep, Bash, Send] }
+  writer: { system: "You write.", access: write, tools: [Read, Glob, Grep, Bash, Write, Edit, Send] }
   resolver: { system: "You settle.", access: write }
   judge: { system: "You judge." }
   chief: { system: "You lead.", access: write, tools: [Agent, Bash, Write, Read] }
@@ -203,7 +203,7 @@ impl Kind {
     fn new(random: &mut Rng, id: char, large: bool) -> Kind {
         let id = id.to_string();
         match random.u32(0..if large { 20 } else { 15 }) {
-            0..=2 => Kind::Reader { session: Session::reading(random), schema: random.u32(0..3) == 0 },
+            0..=2 => Kind::Reader { session: Session::reading(random, &id), schema: random.u32(0..3) == 0 },
             3..=5 => {
                 let (verify, scope) = (random.u32(0..3) == 0, random.u32(0..4) == 0);
                 Kind::Writer { session: Session::writing(random, &id, verify, !scope), verify, scope }
@@ -241,7 +241,8 @@ impl Item {
     fn new(random: &mut Rng, id: &str, at: usize) -> Item {
         let key = format!("i{at}");
         let needs = if at > 0 && random.u32(0..3) == 0 { vec![format!("i{}", random.usize(0..at))] } else { Vec::new() };
-        let bad = if random.u32(0..5) == 0 { random.u32(1..3) } else { 0 };
+        // An attempt that was lost does not count, and has a number all the same.
+        let bad = if random.u32(0..5) == 0 { [1, u32::MAX][random.usize(0..2)] } else { 0 };
         Item { session: Session::writing(random, &format!("{id}-{key}"), true, true), key, needs, bad }
     }
 }

@@ -1,4 +1,5 @@
 //! What an agent does in its session, turn by turn.
+use super::outside::SEND;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -34,16 +35,18 @@ pub(super) enum Act {
     Flood,
     /// Prints much, and ends.
     Long,
+    /// Reaches beyond the run: is never done twice.
+    Send,
 }
 
 impl Session {
-    pub(super) fn reading(random: &mut Rng) -> Session {
-        let acts = [Act::Read, Act::ReadMissing, Act::Glob, Act::Grep, Act::Cat, Act::Unknown, Act::Malformed];
-        Session::of(random, &acts, String::new())
+    pub(super) fn reading(random: &mut Rng, name: &str) -> Session {
+        let acts = [Act::Read, Act::ReadMissing, Act::Glob, Act::Grep, Act::Cat, Act::Unknown, Act::Malformed, Act::Send];
+        Session::of(random, &acts, name.to_owned())
     }
 
     pub(super) fn writing(random: &mut Rng, name: &str, verified: bool, anywhere: bool) -> Session {
-        let mut acts = vec![Act::Read, Act::Cat, Act::Write(random.u32(0..9)), Act::Edit, Act::Append, Act::Append, Act::Long];
+        let mut acts = vec![Act::Read, Act::Cat, Act::Write(random.u32(0..9)), Act::Edit, Act::Append, Act::Append, Act::Long, Act::Send];
         acts.extend(anywhere.then_some(Act::Clash));
         // These take real time.
         if random.u32(0..8) == 0 {
@@ -78,6 +81,7 @@ impl Act {
             Act::Hang => ("Bash", json!({"command": format!("echo hung >> {name}.effects; sleep 100"), "timeout": 40})),
             Act::Crash => bash(format!("echo crashed >> {name}.effects; kill -9 $$")),
             Act::Flood => ("Bash", json!({"command": format!("echo flooded >> {name}.effects; yes"), "timeout": 40})),
+            Act::Send => (SEND, json!({"from": name})),
             Act::Long => bash(format!("echo long >> {name}.effects; seq 1 9000")),
         }
     }

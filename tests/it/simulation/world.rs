@@ -1,8 +1,10 @@
 //! Where a simulated run takes place: a repository, a clock, and its lives one after the other.
 use super::{
     end::End,
-    faults::{Death, Faults, Frail, Life, lose},
-    mind::Mind,
+    faults::{Death, Faults, Frail, Life},
+    mind::{Broken, Mind},
+    outside::Send,
+    power::{Disk, Tear, spoil},
     scenario::{CHILD, Scenario, WRITING_CHILD},
 };
 use crate::{fixture::Bench, invariants};
@@ -14,7 +16,7 @@ use spinney::{
     clock::{Clock, Timestamp},
     engine::{self, Asker, Ended, EngineError, Models, Prepared, Project, RunOptions, Settings, SetupError},
     event::{Event, Given, NodeId, Record, RunId},
-    journal::{Answered, Journal, LeaseError, Question, RunDir},
+    journal::{Answered, Journal, LeaseError, Question},
     plan::Plan,
     tasks,
 };
@@ -22,8 +24,8 @@ use std::{
     collections::BTreeMap,
     fs,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
 };
@@ -43,12 +45,40 @@ pub(super) struct Played {
     pub(super) records: Vec<Record>,
     /// How many lives it took.
     pub(super) lives: usize,
+    pub(super) happened: Vec<Happened>,
     /// Where everything was.
     pub(super) place: String,
 }
 
+/// Something that went wrong, or was otherwise than elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Happened {
+    Died(Death),
+    /// What the end of the power took: of the journal's end, records, and files of worktrees.
+    Torn {
+        tear: Tear,
+        lost: usize,
+        spoiled: usize,
+    },
+    /// Another process was refused the run.
+    Refused,
+    /// By so many seconds.
+    ClockSet(i64),
+    Broke(Broken),
+    /// Commands ran inside of walls.
+    Walled,
+}
+
+/// One seed of so many has its commands inside of walls, as they are for users: what runs in a simulated run is known.
+const WALLED: u64 = 8;
+
+/// A run, how one process's part of it ended, and the disk where the power may have failed.
+type Lived = (RunId, Result<Option<Ended>, EngineError>, Option<Arc<Mutex<Disk>>>);
+
 /// Everything a run takes place in.
 struct World {
+    walled: bool,
+    happened: Vec<Happened>,
     bench: Bench,
     mind: Arc<Mind>,
     project: Project,
@@ -60,7 +90,7 @@ struct World {
 
 /// Runs a scenario through its lives and to its end.
 pub(super) fn play(seed: u64, scenario: &Scenario, faults: &Faults) -> Result<Played, String> {
-    let mut world = World::new(scenario, faults)?;
+    let mut world = World::new(seed, scenario, faults)?;
     // The run's name is drawn.
     fastrand::seed(seed);
     let mut run: Option<RunId> = None;
@@ -73,12 +103,14 @@ pub(super) fn play(seed: u64, scenario: &Scenario, faults: &Faults) -> Result<Pl
             return Err(format!("it is not over after {LIVES_MAX} lives"));
         }
         let life = rest.next();
-        let (id, ended) = world.live(run.as_ref(), life, &synced)?;
-        let dir = RunDir::open(&RunDir::state(&world.bench.repo()), &id).map_err(|error| error.to_string())?;
-        if life.is_some_and(|life| life.death == Death::Power) && !matches!(ended, Ok(Some(Ended::Finished(_)))) {
-            lose(dir.path(), synced.load(Ordering::SeqCst), &mut Rng::with_seed(seed ^ lives as u64));
+        let (id, ended, disk) = world.live(run.as_ref(), life, &synced)?;
+        if let Some(disk) = disk {
+            world.power_failed(&id, &disk.lock().unwrap(), &mut Rng::with_seed(seed ^ lives as u64));
         }
         let records = world.bench.records(&id);
+        if (records.len() as u64) < synced.load(Ordering::SeqCst) {
+            return Err(format!("{} records are there, and {} were on the disk", records.len(), synced.load(Ordering::SeqCst)));
+        }
         world.is_told_of(&id, &records)?;
         invariants::of_log(&records);
         invariants::of_plan(&world.plan, &records);
@@ -109,7 +141,9 @@ pub(super) fn play(seed: u64, scenario: &Scenario, faults: &Faults) -> Result<Pl
         return Err(problem);
     }
     let place = world.bench.path("").display().to_string();
-    Ok(Played { end: End::of(&world.bench, &run, &records, (&outside, heard)), records, lives, place })
+    let mut happened = world.happened;
+    happened.extend(heard.broke.iter().copied().map(Happened::Broke));
+    Ok(Played { end: End::of(&world.bench, &run, &records, (&outside, heard)), records, lives, happened, place })
 }
 
 fn is_over(records: &[Record]) -> bool {
@@ -134,40 +168,46 @@ impl Asker for Someone {
     }
 }
 
-fn options(clock: Clock) -> RunOptions {
-    RunOptions { asker: Arc::new(Someone), watcher: Arc::new(Unwatched), clock, given: Given::default(), accept_changes: false, recording: None }
+fn options(clock: Clock, walled: bool) -> RunOptions {
+    let given = Given { unconfined: !walled, ..Given::default() };
+    RunOptions { asker: Arc::new(Someone), watcher: Arc::new(Unwatched), clock, given, accept_changes: false, recording: None }
 }
 
 impl World {
-    fn new(scenario: &Scenario, faults: &Faults) -> Result<World, String> {
-        let bench = template().copied();
-        let yaml = scenario.yaml(&bench.path("outside").display().to_string());
+    fn new(seed: u64, scenario: &Scenario, faults: &Faults) -> Result<World, String> {
+        let walled = seed % WALLED == WALLED / 2;
+        // At the same place for each run of a seed, which a test runs one after the other: what is asked of the model tells of it.
+        let bench = template().copied(&seed.to_string());
+        let outside = bench.path("outside");
+        let yaml = scenario.yaml(&outside.display().to_string());
         let bench = bench.workflow("simulated", &yaml);
         let settings = Settings { contained: true, ..Context::settings(bench.environment().clone(), bench.repo()) };
-        let project = Project::open(settings).map_err(|error| error.to_string())?;
+        let mut project = Project::open(settings).map_err(|error| error.to_string())?;
+        project.toolbox = Arc::new((*project.toolbox).clone().with(Arc::new(Send::new(outside))));
         let mind = Arc::new(Mind::new(scenario, faults.broken.clone()));
         let mut models = Models::scripted(mind.clone(), "simulated".to_owned(), &spinney::llm::Endpoints::from_env(&|_| None));
         models.providers.extend(["first", "second", "small"].map(str::to_owned));
         let workflow = project.workflow("simulated").map_err(|error| format!("{error}\n{yaml}"))?;
         let (plan, _) = project.compile(&workflow, &models).map_err(|error| format!("{error}\n{yaml}"))?;
-        Ok(World { bench, mind, project, models, plan: Arc::new(plan), now: BEGIN, intended: Arc::new(AtomicU64::new(u64::MAX)) })
+        let happened = walled.then_some(Happened::Walled).into_iter().collect();
+        Ok(World { walled, happened, bench, mind, project, models, plan: Arc::new(plan), now: BEGIN, intended: Arc::new(AtomicU64::new(u64::MAX)) })
     }
 
     fn prepare(&self, run: Option<&RunId>, clock: Clock) -> Result<Prepared, SetupError> {
         match run {
-            None => self.project.start(self.plan.clone(), &Map::new(), &self.models, options(clock)),
-            Some(run) => self.project.resume(run, self.plan.clone(), &self.models, options(clock)),
+            None => self.project.start(self.plan.clone(), &Map::new(), &self.models, options(clock, self.walled)),
+            Some(run) => self.project.resume(run, self.plan.clone(), &self.models, options(clock, self.walled)),
         }
     }
 
-    /// One process's part of a run; nothing where it was dropped as it stood.
-    fn live(&mut self, run: Option<&RunId>, life: Option<&Life>, synced: &Arc<AtomicU64>) -> Result<(RunId, Result<Option<Ended>, EngineError>), String> {
+    /// One process's part of a run: nothing where it was dropped as it stood, and the disk where the power failed.
+    fn live(&mut self, run: Option<&RunId>, life: Option<&Life>, synced: &Arc<AtomicU64>) -> Result<Lived, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let _entered = runtime.enter();
         let jump = life.map_or(0, |life| life.jump);
         let clock = Clock::runtime(moved(self.now, jump));
         tasks::in_one_thread(|| {
-            let Prepared { journal, services, run: id, lease, begun, .. } =
+            let Prepared { journal, services, run: id, lease, begun, dir, .. } =
                 self.prepare(run, clock.clone()).map_err(|error| format!("a life could not begin: {error}"))?;
             let (store, state, own) = journal.into_parts();
             if let Some(last) = begun.last().filter(|_| run.is_none()) {
@@ -176,9 +216,13 @@ impl World {
             }
             let forever = Life { records: usize::MAX, death: Death::Dropped, jump: 0, jump_inside: None, second: None };
             let life = *life.unwrap_or(&forever);
+            let disk = (life.death == Death::Power).then(|| Arc::new(Mutex::new(Disk::new(dir.path()))));
+            let dead = Arc::new(AtomicBool::new(false));
             let journal = Journal::new(
                 Frail {
                     store,
+                    disk: disk.clone(),
+                    dead: dead.clone(),
                     left: life.records,
                     death: life.death,
                     synced: synced.clone(),
@@ -223,8 +267,27 @@ impl World {
             drop(lease);
             refused?;
             self.now = moved(clock.now(), 1);
-            Ok((id, ended.ok_or("nothing happens any more: it hangs")?))
+            let ended = ended.ok_or("nothing happens any more: it hangs")?;
+            let is_dead = dead.load(Ordering::SeqCst) || matches!(ended, Ok(None | Some(Ended::Interrupted)));
+            self.happened.extend(is_dead.then_some(Happened::Died(life.death)));
+            self.happened.extend((life.second.is_some_and(|at| at <= seen)).then_some(Happened::Refused));
+            self.happened.extend(
+                [(jump, true), life.jump_inside.map_or((0, false), |(at, by)| (by, at > 0 && at <= seen))]
+                    .into_iter()
+                    .filter(|(by, was)| *was && *by != 0)
+                    .map(|(by, _)| Happened::ClockSet(by)),
+            );
+            Ok((id, ended, disk))
         })
+    }
+
+    /// Leaves of a run what is on the disk after the power failed.
+    fn power_failed(&mut self, run: &RunId, disk: &Disk, random: &mut Rng) {
+        let before = self.bench.records(run).len();
+        let Some(tear) = disk.tear(random) else { return };
+        let lost = before - self.bench.records(run).len();
+        let spoiled = spoil(&self.bench.path("cache/spinney/worktrees"), random);
+        self.happened.push(Happened::Torn { tear, lost, spoiled });
     }
 
     /// Another process wants the run.
