@@ -9,7 +9,7 @@ use super::{
     steps::{VIEW_PREFIX, lost_worktree, slug},
 };
 use crate::{
-    event::{Isolation, NodeId, Record, RunId},
+    event::{Failure, FailureKind, Isolation, NodeId, Record, RunId},
     git::{GitError, Repository, Workspaces},
     journal::{NodeState, RunState},
     plan::Work,
@@ -32,7 +32,7 @@ pub(super) struct Why {
 ///
 /// # Errors
 /// Where git cannot tell.
-pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunState, &[Record]), why: Why) -> Result<BTreeMap<NodeId, String>, GitError> {
+pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunState, &[Record]), why: Why) -> Result<BTreeMap<NodeId, Failure>, GitError> {
     let mut lost: BTreeMap<NodeId, String> = BTreeMap::new();
     if why.reaches_out {
         let why = "its command was cut short: without walls it may have reached beyond its worktree, and what it did there may be done twice";
@@ -50,7 +50,7 @@ pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunSt
         let why = format!("the machine went down, and which of what was done in its worktree {} is on the disk is not known", path.display());
         lost.entry(node).or_insert(why);
     }
-    Ok(lost)
+    Ok(lost.into_iter().map(|(node, why)| (node, Failure::new(FailureKind::Isolation, why))).collect())
 }
 
 /// Removes what commands had worked in that were under way: they start from the beginning.

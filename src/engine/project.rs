@@ -18,7 +18,7 @@ use super::{
 use crate::{
     agent::Watcher,
     clock::{Clock, Timestamp},
-    event::{BlobId, Definitions, Event, Failure, FailureKind, Given, Origin, Record, RunId, RunStarted},
+    event::{BlobId, Definitions, Event, Given, Origin, Record, RunId, RunStarted},
     git::{Expected, GitError, Head, Isolation, Repository, Workspaces, start_of},
     hooks::{HookFile, Hooks},
     journal::{
@@ -488,9 +488,7 @@ impl Project {
         if services.reaches_out {
             lost::give_up(&state, &services.workspaces)?;
         }
-        let why = Why { reaches_out: services.reaches_out, torn };
-        for (node, lost) in lost::attempts(&self.repo, (run, &state, &records), why)? {
-            let failure = Failure::new(FailureKind::Isolation, lost);
+        for (node, failure) in lost::attempts(&self.repo, (run, &state, &records), Why { reaches_out: services.reaches_out, torn })? {
             warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
             events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false, lost: true });
         }

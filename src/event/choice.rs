@@ -1,4 +1,4 @@
-//! What a select step did, and what became of a sub-agent's work.
+//! What a merge and a select step did, and what became of a sub-agent's work.
 use super::{CommitId, NodeId};
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -65,5 +65,43 @@ pub enum Delivery {
     Conflicted {
         /// Where.
         paths: Vec<String>,
+    },
+}
+
+/// What a merge step did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeProgress {
+    /// A source was joined.
+    Joined {
+        /// The source.
+        from: NodeId,
+        /// The joined commit.
+        commit: CommitId,
+        /// Paths whose conflict was settled, and by whom.
+        settled: Vec<(String, String)>,
+    },
+    /// A source conflicts.
+    Conflicted {
+        /// The source.
+        from: NodeId,
+        /// The paths.
+        paths: Vec<String>,
+    },
+    /// A source was put aside; its ref is kept.
+    Ejected {
+        /// The source.
+        from: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// The joined tree was checked.
+    Verified {
+        /// The commit whose tree was checked.
+        commit: CommitId,
+        /// Whether it passed.
+        passed: bool,
+        /// The tail of what was red.
+        tail: String,
     },
 }

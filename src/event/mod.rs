@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     message::{Message, ProviderTool, Reply, ToolResult, ToolSpec, Usage},
 };
-pub use choice::{Delivery, Scores, SelectProgress};
+pub use choice::{Delivery, MergeProgress, Scores, SelectProgress};
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, FileSeen, Frame, NodeId, NodeName, RunId, StepId};
 pub use origin::{Definitions, Given, Origin, Wish};
@@ -561,44 +561,6 @@ pub struct FileBefore {
     /// Whether it could be executed.
     #[serde(default)]
     pub executable: bool,
-}
-
-/// What a merge step did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MergeProgress {
-    /// A source was joined.
-    Joined {
-        /// The source.
-        from: NodeId,
-        /// The joined commit.
-        commit: CommitId,
-        /// Paths whose conflict was settled, and by whom.
-        settled: Vec<(String, String)>,
-    },
-    /// A source conflicts.
-    Conflicted {
-        /// The source.
-        from: NodeId,
-        /// The paths.
-        paths: Vec<String>,
-    },
-    /// A source was put aside; its ref is kept.
-    Ejected {
-        /// The source.
-        from: NodeId,
-        /// Why.
-        reason: String,
-    },
-    /// The joined tree was checked.
-    Verified {
-        /// The commit whose tree was checked.
-        commit: CommitId,
-        /// Whether it passed.
-        passed: bool,
-        /// The tail of what was red.
-        tail: String,
-    },
 }
 
 impl std::fmt::Display for Event {

@@ -144,7 +144,9 @@ fn commits_are_kept(records: &[Record], repo: &Path) {
             _ => {}
         }
     }
-    checkpoints.iter().for_each(|(node, _, commit)| is_kept(node, commit));
+    for (node, _, commit) in checkpoints {
+        is_kept(node, commit);
+    }
 }
 
 /// Panics where a log says what its plan does not allow: something began before what it needs, or more was used than there is.

@@ -85,7 +85,9 @@ impl Counts {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let mut saw = |name: &str, times: usize| *seen.entry(name.to_owned()).or_default() += times;
         for record in &played.records {
-            names(scenario, record).into_iter().for_each(|name| saw(name, 1));
+            for name in names(scenario, record) {
+                saw(name, 1);
+            }
         }
         for happened in &played.happened {
             match happened {
@@ -124,8 +126,8 @@ impl Counts {
     }
 
     /// Adds those of one part to those of all, and returns all where it was the last.
-    pub(super) fn of_all_parts(&self, parts: usize) -> Option<Counts> {
-        static ALL: Mutex<(usize, Option<Counts>)> = Mutex::new((0, None));
+    pub(super) fn of_all_parts(&self, parts: u64) -> Option<Counts> {
+        static ALL: Mutex<(u64, Option<Counts>)> = Mutex::new((0, None));
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.0 += 1;
         all.1.get_or_insert_default().join(self);
@@ -216,9 +218,8 @@ fn verb(kind: &Kind) -> &'static str {
         Kind::Reader { .. } => "step: agent reads",
         Kind::Writer { .. } | Kind::Chief { .. } | Kind::Talker { .. } => "step: agent writes",
         Kind::Command(_) => "step: run",
-        Kind::Fan { .. } => "step: for_each",
+        Kind::Fan { .. } | Kind::Choice { .. } => "step: for_each",
         Kind::Matrix { .. } => "step: matrix",
-        Kind::Choice { .. } => "step: for_each",
         Kind::Approve { .. } => "step: approve",
         Kind::Loop { .. } => "step: loop",
         Kind::Called { .. } => "step: workflow",
