@@ -21,7 +21,7 @@ pub(crate) struct Share {
     pub(crate) prompt: f64,
 }
 
-/// Returns the shares of a conversation of so many turns, each with a thought, two calls and their results.
+/// Returns the shares of a conversation of so many turns, each with a word on it, two calls and their results.
 ///
 /// # Errors
 /// Where a request cannot be written.
