@@ -6,7 +6,7 @@ use super::{SCRIPTED, Settings, SetupError};
 use crate::{
     event::BlobId,
     library::{Trust, read_text},
-    llm::{BUILT_IN, BuiltIn, Endpoint, Endpoints, Price, Protocol, Rates, Secret},
+    llm::{BUILT_IN, BuiltIn, Endpoint, Endpoints, OTHER_NAMES, Price, Protocol, Rates, Secret},
     plan::{AgentSpec, Limits},
     source::{Diagnostic, Diagnostics, Source, Spanned, codes, nearest},
     workflow::{self, Defaults, ModelAlias, Provider},
@@ -203,7 +203,7 @@ impl Configuration {
         let mut all = Vec::new();
         let endpoints = self.endpoints(environment);
         let trusted = || self.layers.iter().rev().filter(|layer| layer.trusted);
-        for endpoint in endpoints.names().filter_map(|name| endpoints.get(name)) {
+        for endpoint in endpoints.all() {
             let said = |says: &dyn Fn(&Provider) -> bool| {
                 let says = |layer: &&Layer| layer.written.providers.iter().any(|(name, provider)| name.value == endpoint.name && says(provider));
                 trusted().find(says).map(|layer| layer.written.source.name.clone())
@@ -246,7 +246,13 @@ impl Configuration {
     /// Says what is wrong with what is written, beyond its form.
     fn objections(&self) -> Vec<Diagnostic> {
         let declared: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.providers).map(|(name, _)| name.as_str()).collect();
-        let providers: BTreeSet<&str> = declared.iter().copied().chain(BUILT_IN.iter().map(|built_in| built_in.name)).chain([SCRIPTED]).collect();
+        let providers: BTreeSet<&str> = declared
+            .iter()
+            .copied()
+            .chain(BUILT_IN.iter().map(|built_in| built_in.name))
+            .chain(OTHER_NAMES.iter().map(|(other, _)| *other))
+            .chain([SCRIPTED])
+            .collect();
         let aliases: BTreeSet<&str> = self.layers.iter().flat_map(|layer| &layer.written.models).map(|(name, _)| name.as_str()).collect();
         let mut found = Vec::new();
         for Layer { written, is_users, .. } in &self.layers {

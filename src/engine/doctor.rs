@@ -144,9 +144,10 @@ pub async fn providers(client: &Client, endpoints: &Endpoints, named: &BTreeMap<
     let mut checks = Vec::new();
     let clock = Clock::system();
     let split = |model: &str| model.split_once('/').map(|(provider, id)| (provider.to_owned(), id.to_owned()));
-    for name in endpoints.names() {
-        let Some(endpoint) = endpoints.get(name) else { continue };
-        let models: Vec<(&String, &String)> = named.iter().filter(|(model, _)| split(model).is_some_and(|(provider, _)| provider == name)).collect();
+    for endpoint in endpoints.all() {
+        let name = endpoint.name.as_str();
+        let models: Vec<(&String, &String)> =
+            named.iter().filter(|(model, _)| split(model).is_some_and(|(provider, _)| endpoints.get(&provider) == Some(endpoint))).collect();
         if models.is_empty() && endpoint.key.is_none() {
             continue;
         }

@@ -4,21 +4,27 @@
 use super::{Capabilities, ModelError, ModelErrorKind, Price, anthropic::VERSION, capability};
 use crate::{event::BlobId, http::Timeouts, secrets::Secrets};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const GEMINI_URL: &str = "https://generativelanguage.googleapis.com/v1beta";
 
 /// The providers that are known without any configuration: the one list of them.
-pub const BUILT_IN: [BuiltIn; 6] = [
+pub const BUILT_IN: [BuiltIn; 5] = [
     BuiltIn::keyed("anthropic", Protocol::Anthropic, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
     BuiltIn::keyed("openai", Protocol::OpenAiResponses, OPENAI_URL, "OPENAI_BASE_URL", "OPENAI_API_KEY"),
     BuiltIn::keyed("gemini", Protocol::Gemini, GEMINI_URL, "GEMINI_BASE_URL", "GEMINI_API_KEY"),
-    // The same under the name of who serves it.
-    BuiltIn::keyed("google", Protocol::Gemini, GEMINI_URL, "GEMINI_BASE_URL", "GEMINI_API_KEY"),
     BuiltIn::local("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_HOST"),
     BuiltIn::local("local", "http://127.0.0.1:8080/v1", "LOCAL_BASE_URL"),
 ];
+
+/// Other names of built-in providers, each with the provider's own: it leads to that one unless a provider of that very name is
+/// configured.
+pub const OTHER_NAMES: [(&str, &str); 1] = [("google", "gemini")];
 
 /// A provider that is known without any configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,15 +277,21 @@ impl Endpoints {
 
     /// Says what a `provider/model` costs, in place of the price table; of a provider that is not known nothing is said.
     pub fn set_price(&mut self, model: &str, price: Price) {
-        let named = model.split_once('/').and_then(|(provider, id)| Some((self.0.get_mut(provider)?, id)));
-        if let Some((endpoint, id)) = named {
+        let Some((name, id)) = model.split_once('/') else { return };
+        let key = self.key(name).to_owned();
+        if let Some(endpoint) = self.0.get_mut(&key) {
             endpoint.prices.insert(id.to_owned(), price);
         }
     }
 
-    /// Returns a provider.
+    /// Returns a provider, by its own name or another one of [`OTHER_NAMES`].
     pub fn get(&self, name: &str) -> Option<&Endpoint> {
-        self.0.get(name)
+        self.0.get(self.key(name))
+    }
+
+    fn key<'n>(&self, name: &'n str) -> &'n str {
+        let other = OTHER_NAMES.iter().find(|(other, _)| *other == name && !self.0.contains_key(name));
+        other.map_or(name, |(_, own)| own)
     }
 
     /// Returns what a `provider/model` can do, whether its provider is known or not.
@@ -288,9 +300,15 @@ impl Endpoints {
         self.get(name).map_or_else(|| capability::capabilities(id), |endpoint| endpoint.capabilities(id))
     }
 
-    /// Returns the names of the providers, sorted.
+    /// Returns the providers, each once, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Endpoint> {
+        self.0.values()
+    }
+
+    /// Returns the names by which there is a provider, other ones than its own too, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        let others = OTHER_NAMES.iter().filter(|(_, own)| self.0.contains_key(*own)).map(|(other, _)| *other);
+        self.0.keys().map(String::as_str).chain(others).collect::<BTreeSet<_>>().into_iter()
     }
 
     /// Returns whether the price of a `provider/model` is known; of providers that are not known here nothing is said.
@@ -402,6 +420,20 @@ mod tests {
         assert_eq!(protocol(&[]), Protocol::OpenAiResponses);
         assert_eq!(protocol(&[("OPENAI_BASE_URL", "https://api.openai.com/v1/")]), Protocol::OpenAiResponses);
         assert_eq!(protocol(&[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")]), Protocol::OpenAiChat);
+    }
+
+    #[test]
+    fn another_name_of_a_provider_leads_to_it_with_all_its_settings() {
+        let mut endpoints = env(&[("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9")]);
+        let price = Price::new(crate::llm::Rates::per_million(1.0, 2.0, None, None), None);
+        endpoints.set_price("google/own", price);
+        assert_eq!(endpoints.require("google/own").unwrap().0, endpoints.require("gemini/own").unwrap().0);
+        assert_eq!(endpoints.require("google/own").unwrap().0.base_url, "http://127.0.0.1:9");
+        assert!(endpoints.is_priced("gemini/own") && endpoints.is_priced("google/own"));
+        // One that is configured under this name is its own.
+        endpoints.insert(Endpoint::new("google", Protocol::OpenAiChat, "http://127.0.0.1:8"));
+        assert_eq!(endpoints.get("google").unwrap().protocol, Protocol::OpenAiChat);
+        assert_eq!(endpoints.get("gemini").unwrap().protocol, Protocol::Gemini);
     }
 
     #[test]

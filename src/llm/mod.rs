@@ -33,7 +33,7 @@ mod stream;
 mod surrogate;
 
 pub use capability::{Capabilities, capabilities};
-pub use endpoint::{BUILT_IN, BuiltIn, Endpoint, Endpoints, NO_KEY, OTHER, Protocol, Secret};
+pub use endpoint::{BUILT_IN, BuiltIn, Endpoint, Endpoints, NO_KEY, OTHER, OTHER_NAMES, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use listed::{fetch_models, lists};
