@@ -252,7 +252,7 @@ struct Nodes<'a> {
     losers: HashMap<&'a NodeId, Timestamp>,
     places: BTreeMap<String, (&'a CommitId, &'a NodeId)>,
     attempts: HashMap<&'a NodeId, u32>,
-    /// Worktrees' names whose work was captured: their checkpoints are what it was on the way.
+    /// Worktrees' names whose work was captured, and is their node's result: their checkpoints are what it was on the way.
     captured: BTreeSet<String>,
 }
 
@@ -266,6 +266,10 @@ impl<'a> Nodes<'a> {
                     let attempt = nodes.attempts.get(&node.owner()).copied().unwrap_or(1);
                     nodes.captured.insert(slug(node, attempt));
                     nodes.made(node, commit);
+                }
+                Event::CheckpointKept { node, .. } => {
+                    let attempt = nodes.attempts.get(&node.owner()).copied().unwrap_or(1);
+                    nodes.captured.remove(&slug(node, attempt));
                 }
                 Event::StepFinished { node, outcome: Outcome::Succeeded(success) } => success.commit.iter().for_each(|commit| nodes.made(node, commit)),
                 Event::MergeAdvanced { node, progress: MergeProgress::Joined { from, .. } } => drop(nodes.joined.insert(from, node.clone())),

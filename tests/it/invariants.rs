@@ -134,7 +134,12 @@ fn commits_are_kept(records: &[Record], repo: &Path) {
         let attempt = |node: &NodeId| attempts.get(&node.owner()).copied().unwrap_or(1);
         match &record.event {
             Event::StepStarted { node, attempt } => drop(attempts.insert(node, *attempt)),
-            Event::CheckpointKept { node, commit } => checkpoints.push((node, attempt(node), commit)),
+            Event::CheckpointKept { node, commit } => {
+                // An attempt that a death kept from its end goes on, and its files with it.
+                let attempt = attempt(node);
+                checkpoints.retain(|(whose, of, _)| (*whose, *of) != (node, attempt));
+                checkpoints.push((node, attempt, commit));
+            }
             Event::WorkCaptured { node, commit, .. } => {
                 is_kept(node, commit);
                 // The checkpoint of an attempt ends with its result.

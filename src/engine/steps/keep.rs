@@ -3,13 +3,13 @@ use super::{Services, Task, slug};
 use crate::{
     agent::{Trouble, blocking},
     event::{CommitId, Event, FailureKind, NodeId, RunId},
-    git::{GitError, ref_of},
+    git::{Expected, GitError, ref_of},
     journal::{NodeState, Recorder, RunState},
     plan::{PlannedStep, Work},
     trace,
 };
 
-/// An attempt of an agent, or a command, that writes, and has no result.
+/// An attempt of an agent, or a command, that writes, and ends without a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Unkept {
     pub(super) node: NodeId,
@@ -19,6 +19,8 @@ pub(in crate::engine) struct Unkept {
     pub(super) base: CommitId,
     /// The commit that is recorded to keep it already.
     pub(super) known: Option<CommitId>,
+    /// The commit of its work, where that was made already: the ref of a result is the next attempt's.
+    pub(super) captured: Option<CommitId>,
 }
 
 /// Names the ref that keeps the files of an attempt: the checkpoint of its worktree.
@@ -27,11 +29,16 @@ pub(crate) fn checkpoint_ref(run: &RunId, node: &NodeId, attempt: u32) -> String
 }
 
 impl Unkept {
-    /// Keeps the files as a checkpoint and records that; nothing where there are none, or none has changed. Says whether it did.
+    /// Keeps the files, or the commit that they are in, as a checkpoint and records that; nothing where there are none, or none has
+    /// changed. Says whether it did.
     pub(super) async fn keep(self, services: &Services, recorder: &Recorder) -> Result<bool, Trouble> {
-        let Unkept { node, attempt, base, known } = self;
+        let Unkept { node, attempt, base, known, captured } = self;
         let (workspaces, repo, slug) = (services.workspaces.clone(), services.repo.clone(), slug(&node, attempt));
         let kept = blocking(FailureKind::Environment, move || {
+            if let Some(commit) = captured {
+                repo.set_ref(&workspaces.ref_name(&slug, "checkpoint"), &commit, Expected::Any)?;
+                return Ok(Some(commit));
+            }
             // Opening it would make one where there is none.
             if !workspaces.slugs()?.contains(&slug) {
                 return Ok(None);
@@ -66,15 +73,23 @@ fn works_in_files(step: &PlannedStep) -> bool {
 }
 
 fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
-    let workspace = state.deeds.workspace.as_ref().filter(|workspace| state.deeds.captured.is_none() && !workspace.path.is_empty())?;
-    Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.deeds.checkpoint.clone() })
+    // What was delivered is kept for as long as its run.
+    let workspace = state.deeds.workspace.as_ref().filter(|workspace| state.deeds.delivered.is_none() && !workspace.path.is_empty())?;
+    let captured = state.deeds.captured.as_ref().map(|(commit, _)| commit.clone());
+    Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.deeds.checkpoint.clone(), captured })
 }
 
 /// Keeps what a failed attempt has in its worktree.
 pub(super) async fn keep_what_there_is(task: &Task) {
     let is_writer = task.plan.step(&task.node.step).is_some_and(works_in_files);
     let Some(base) = task.own.get().filter(|_| is_writer) else { return };
-    let unkept = Unkept { node: task.node.clone(), attempt: task.state.attempts, base: base.clone(), known: task.state.deeds.checkpoint.clone() };
+    let unkept = Unkept {
+        node: task.node.clone(),
+        attempt: task.state.attempts,
+        base: base.clone(),
+        known: task.state.deeds.checkpoint.clone(),
+        captured: task.captured.get().cloned(),
+    };
     if let Err(Trouble::Failed(failure)) = unkept.keep(&task.services, &task.recorder).await {
         tracing::warn!(target: trace::TARGET, "the files of {} could not be kept as a checkpoint: {}", task.node, failure.message);
     }

@@ -144,6 +144,8 @@ pub(super) struct Task {
     remains: OnceLock<Value>,
     /// What its worktree was made from, once it has one of its own.
     own: OnceLock<CommitId>,
+    /// The commit of its work, once that is recorded.
+    captured: OnceLock<CommitId>,
 }
 
 impl Job {
@@ -154,7 +156,8 @@ impl Job {
 
     pub(super) fn with(self, services: &Arc<Services>, recorder: Recorder, cancel: CancellationToken) -> Task {
         let pulse = Pulse::new(&services.clock);
-        Task { job: self, services: services.clone(), recorder, cancel, pulse, remains: OnceLock::new(), own: OnceLock::new() }
+        let captured = self.state.deeds.captured.as_ref().map(|(commit, _)| OnceLock::from(commit.clone())).unwrap_or_default();
+        Task { job: self, services: services.clone(), recorder, cancel, pulse, remains: OnceLock::new(), own: OnceLock::new(), captured }
     }
 }
 

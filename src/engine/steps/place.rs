@@ -386,6 +386,7 @@ fn asked(brief: &str) -> Option<String> {
 pub(super) async fn record_work(task: &Task, captured: Captured) -> Result<Option<CommitId>, Trouble> {
     let Some(commit) = captured.commit else { return Ok(None) };
     task.record(Event::WorkCaptured { node: task.node.clone(), commit: commit.clone(), paths: captured.paths }).await?;
+    let _ = task.captured.set(commit.clone());
     keep_result(task, &commit).await?;
     Ok(Some(commit))
 }

@@ -458,7 +458,7 @@ impl SubAgents {
     async fn failed(&self, node: &NodeId, base: &CommitId, failure: &Failure) -> ToolOutput {
         let name = self.services().workspaces.ref_name(&self.slug(node), "checkpoint");
         let known = self.known(node).and_then(|known| known.deeds.checkpoint.clone());
-        let unkept = Unkept { node: node.clone(), attempt: self.sessions.attempt, base: base.clone(), known };
+        let unkept = Unkept { node: node.clone(), attempt: self.sessions.attempt, base: base.clone(), known, captured: None };
         let kept = unkept.keep(self.services(), &self.sessions.recorder);
         let kept = match kept.await {
             Ok(true) => format!("\n[Nothing of yours was changed. Its files are kept as {name}]"),

@@ -83,6 +83,41 @@ fn is_as_called_off(bench: &Bench, run: &RunId, records: &[Record]) {
     assert!(with_files.keys().all(|name| shown.contains(&format!("refs/spinney/{run}/{name}"))), "{shown}");
 }
 
+/// What a first attempt has committed is kept when the ref of the result becomes the second's.
+#[test]
+fn the_work_of_an_attempt_that_fails_after_its_commit_is_kept() {
+    let bench = Bench::new();
+    let refs = bench.repo().join(".git/refs/spinney").display().to_string();
+    let workflow = format!(
+        r#"
+version: 1
+name: twice
+steps:
+  make:
+    scope: [made.txt]
+    run: |
+      folder="{refs}/"{{{{ run.id | sh }}}}/make; mkdir -p "$folder"
+      if test -e "$HOME/again"; then rm "$folder/result.lock"; echo second > made.txt
+      else touch "$folder/result.lock" "$HOME/again"; echo first > made.txt; fi
+    retry: {{ max: 1, on: [any], delay: 0s }}
+"#
+    );
+    let bench = bench.workflow("twice", &workflow);
+    bench.spinney(&["run", "twice", "--unconfined"]).code(0);
+    let run = bench.newest();
+    let records = bench.records(&run);
+    let captured: Vec<_> =
+        records.iter().filter_map(|record| if let Event::WorkCaptured { commit, .. } = &record.event { Some(commit) } else { None }).collect();
+    let [first, second] = captured[..] else { panic!("{captured:?}") };
+    assert_eq!(bench.git(&["show", &format!("{first}:made.txt")]), "first\n");
+    invariants::check(&records, &bench.repo());
+    let at = |name: &str| bench.git(&["rev-parse", &format!("refs/spinney/{run}/{name}")]).trim().to_owned();
+    assert_eq!((at("make.1/checkpoint"), at("make/result")), (first.0.clone(), second.0.clone()));
+    bench.git(&["merge", "--quiet", &format!("spinney/{run}")]);
+    let said = bench.spinney(&["clean", "--older-than", "0s"]).code(0).out;
+    assert!(said.contains("make.1/checkpoint"), "{said}");
+}
+
 #[test]
 fn the_files_of_agents_that_wait_are_kept_and_named() {
     let bench = bench();
