@@ -161,9 +161,8 @@ const ONE: &str = "version: 1\nname: one\nagents: { reader: { system: \"You read
 
 /// A server that first has too much to do, then stops in the middle of a thought, and answers at last.
 fn slow() -> (Hosted, Bench) {
-    // What may still become a form of the key is held back: as much of the end as the longest one.
-    let thinking = format!("I\u{1b}[2J see tok3n-5ecret{}", ".".repeat(50));
-    let thought = Said { thinking: Some(thinking), ..Said::text("done") };
+    // It stops at once behind the key: only what may begin a value is held back.
+    let thought = Said { thinking: Some("I\u{1b}[2J see tok3n-5ecret".to_owned()), ..Said::text("done") };
     let server = Hosted::start(move |asked| match asked.number {
         0 => (Answer::wait(529, "overloaded_error", "2"), Delivery::default()),
         1 => {
