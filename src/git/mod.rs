@@ -20,6 +20,7 @@ pub(crate) mod fixture;
 mod held;
 mod landing;
 mod lock;
+mod loose;
 mod merge_tree;
 mod objects;
 mod patch;

@@ -82,6 +82,11 @@ impl Git {
         self.closed.store(true, Ordering::SeqCst);
     }
 
+    /// Returns whether nothing is to be started any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Runs it to its end, on the calling thread.
     pub(super) fn run(&self, args: Vec<OsString>, cwd: &Path, stdin: Vec<u8>) -> Result<Output, GitError> {
         let request = Request {
@@ -93,7 +98,7 @@ impl Git {
             output_cap: SHOWN,
             confine: Confinement::None,
         };
-        if self.closed.load(Ordering::SeqCst) {
+        if self.is_closed() {
             return Err(GitError::Closed);
         }
         let output = self.sandbox.run_blocking(&request)?;

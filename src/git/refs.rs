@@ -36,7 +36,7 @@ pub struct RefMove {
 }
 
 /// Where the refs of all runs are.
-const OURS: &str = "refs/spinney/";
+pub(super) const OURS: &str = "refs/spinney/";
 /// Where the branches are that runs create.
 const BRANCHES: &str = "refs/heads/spinney/";
 
@@ -67,6 +67,9 @@ impl Repository {
     /// `RefMoved` where one stands elsewhere than expected, `ForeignRef` where one is not ours: that is all but
     /// `refs/spinney/` and, create-only, `refs/heads/spinney/`.
     pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), GitError> {
+        if self.move_loose(moves)? {
+            return Ok(());
+        }
         let mut commands = Vec::new();
         for RefMove { name, to, expected } in moves {
             let creates_branch = name.starts_with(BRANCHES) && to.is_some() && *expected == Expected::Absent;
@@ -170,6 +173,13 @@ impl Repository {
     /// Returns the refs at or below a name without its last slash, sorted by name, each with its commit.
     pub fn refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
         let prefix = prefix.trim_end_matches('/');
+        if let Some(listed) = self.list_refs(prefix)? {
+            return Ok(listed);
+        }
+        self.refs_by_git(prefix)
+    }
+
+    pub(super) fn refs_by_git(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
         let listed = self.git(["for-each-ref", "--format=%(objectname) %(refname)"]).arg(prefix).text()?;
         let refs = listed.lines().filter_map(|line| line.split_once(' '));
         Ok(refs.map(|(commit, name)| (name.to_owned(), commit.into())).collect())

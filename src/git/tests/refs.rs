@@ -1,5 +1,82 @@
 //! Refs move by compare-and-swap, and only ours.
-use crate::git::{Expected, GitError, RefMove, fixture::Fixture};
+use crate::git::{
+    Expected, GitError, RefMove, Repository,
+    fixture::{Fixture, write},
+};
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+/// Opens a repository with a git that notes what it is started with from then on; what is returned reads that.
+fn watched(fixture: &Fixture) -> (Repository, impl Fn() -> String) {
+    let (bin, log) = (fixture.path("bin"), fixture.path("started"));
+    let mut environment = fixture.environment();
+    let path = environment["PATH"].clone();
+    write(&bin, "git", &format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\nPATH='{path}' exec git \"$@\"\n", log.display()));
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    environment.insert("PATH".to_owned(), format!("{}:{path}", bin.display()));
+    let repository = Repository::open(&fixture.path("repo"), &environment).expect("it is a repository");
+    assert!(fs::read_to_string(&log).expect("git was started").contains("rev-parse"));
+    fs::remove_file(&log).expect("it is there");
+    (repository, move || fs::read_to_string(&log).unwrap_or_default())
+}
+
+#[test]
+fn a_move_that_is_plain_starts_no_git_and_leaves_no_lock() {
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.commit("a"), fixture.commit("b"));
+    let (repository, started) = watched(&fixture);
+    let name = "refs/spinney/run-1/step/result";
+    repository.set_ref(name, &a, Expected::Absent).expect("it was absent");
+    repository.set_ref(name, &b, Expected::At(a)).expect("it was there");
+    assert_eq!(repository.refs("refs/spinney").expect("it is read"), [(name.to_owned(), b.clone())]);
+    assert_eq!(fixture.git(&["rev-parse", name]), b.0);
+    repository.delete_ref(name, &b).expect("it was there");
+    assert_eq!(started(), "");
+    let left = crate::git::fixture::contents(&fixture.path("repo/.git"), &|name| !name.contains("refs"));
+    assert!(left.keys().all(|name| !name.contains("lock") && !name.contains("run-1")), "{left:?}");
+}
+
+#[test]
+fn what_is_not_plain_is_left_to_git() {
+    let fixture = Fixture::new();
+    let a = fixture.commit("a");
+    let (repository, started) = watched(&fixture);
+    let of = |name: &str| format!("refs/spinney/run-1/{name}/result");
+    repository.set_ref(&of("packed"), &a, Expected::Absent).expect("it was absent");
+    fixture.git(&["pack-refs", "--all"]);
+    assert_eq!((repository.ref_at(&of("packed")).expect("it is read"), started()), (Some(a.clone()), String::new()));
+    repository.delete_ref(&of("packed"), &a).expect("it was there");
+    assert_eq!(repository.refs_by_git("refs/spinney").expect("git works"), []);
+    assert_eq!(started().matches("update-ref").count(), 1, "{}", started());
+    fixture.git(&["update-ref", "--create-reflog", &of("logged"), &a.0]);
+    repository.set_ref(&of("logged"), &a, Expected::At(a.clone())).expect("it was there");
+    assert_eq!(started().matches("update-ref").count(), 2, "{}", started());
+    let missing = "1".repeat(40).as_str().into();
+    assert!(matches!(repository.set_ref(&of("nothing"), &missing, Expected::Absent), Err(GitError::Failed { .. })));
+    fixture.git(&["config", "core.fsync", "reference"]);
+    repository.set_ref(&of("synced"), &a, Expected::Absent).expect("it was absent");
+    assert_eq!(started().matches("update-ref").count(), 4, "{}", started());
+}
+
+#[test]
+fn refs_are_listed_as_git_lists_them() {
+    let fixture = Fixture::new();
+    fixture.git(&["tag", "-a", "-m", "one", "annotated"]);
+    fixture.git(&["branch", "z/packed"]);
+    fixture.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    fixture.git(&["pack-refs", "--all"]);
+    let b = fixture.commit("b");
+    fixture.git(&["branch", "a-b"]);
+    fixture.git(&["branch", "a/b"]);
+    fixture.git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main"]);
+    fixture.git(&["symbolic-ref", "refs/heads/dangling", "refs/heads/nowhere"]);
+    let repository = fixture.open();
+    fs::write(fixture.path("repo/.git/refs/heads/broken"), "").expect("a file");
+    repository.set_ref("refs/spinney/r/s/result", &b, Expected::Absent).expect("it was absent");
+    for prefix in ["refs", "refs/heads", "refs/heads/a", "refs/heads/a/b", "refs/tags/annotated", "refs/remotes", "refs/spinney/r", "refs/none"] {
+        let listed = repository.list_refs(prefix).expect("it is read");
+        assert_eq!(listed.as_deref(), Some(&repository.refs_by_git(prefix).expect("git works")[..]), "{prefix}");
+    }
+}
 
 #[test]
 fn a_ref_moves_only_from_where_it_was_expected() {
