@@ -1,7 +1,10 @@
 //! Objects: commits, trees, blobs. Read and written with libgit2 where it can open the repository, else with git.
 use super::{error::GitError, lock, path, repository::Repository};
 use crate::{clock::Timestamp, event::CommitId};
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// A tree, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +162,9 @@ impl Repository {
 
     /// Returns those of the commits that no other of them descends from, in their order, each once.
     pub fn independent(&self, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+        if commits.iter().all(|commit| commit == &commits[0]) {
+            return Ok(commits.iter().take(1).cloned().collect());
+        }
         let listed = self.git(["merge-base", "--independent"]).args(commits.iter().map(|commit| &commit.0)).text()?;
         let heads: BTreeSet<&str> = listed.lines().collect();
         let mut kept: Vec<CommitId> = Vec::new();
@@ -181,10 +187,17 @@ impl Repository {
         if a == b {
             return Ok(Vec::new());
         }
-        let listed = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"]).arg(&a.0).arg(&b.0).bytes()?;
-        let mut changes = parse_changes(&listed).ok_or(GitError::Garbled { command: "diff-tree".to_owned(), reason: "a record is not whole" })?;
+        let mut changes = match self.objects() {
+            Some(objects) => changes_in(&objects, (a, b))?,
+            None => self.changes_by_git(a, b)?,
+        };
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(changes)
+    }
+
+    pub(super) fn changes_by_git(&self, a: &TreeId, b: &TreeId) -> Result<Vec<Change>, GitError> {
+        let listed = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"]).arg(&a.0).arg(&b.0).bytes()?;
+        parse_changes(&listed).ok_or(GitError::Garbled { command: "diff-tree".to_owned(), reason: "a record is not whole" })
     }
 
     /// Returns the tree with some paths replaced or removed. A file replaces a folder of its name, and the other way round.
@@ -214,9 +227,76 @@ impl Repository {
 
     /// Returns the files, links and gitlinks of a tree, in git's order.
     pub(super) fn entries(&self, tree: &TreeId) -> Result<Vec<(Vec<u8>, Blob)>, GitError> {
+        if let Some(objects) = self.objects() {
+            return entries_in(&objects, tree);
+        }
+        self.entries_by_git(tree)
+    }
+
+    pub(super) fn entries_by_git(&self, tree: &TreeId) -> Result<Vec<(Vec<u8>, Blob)>, GitError> {
         let listed = self.git(["ls-tree", "-r", "-z", "--full-tree"]).arg(&tree.0).bytes()?;
         parse_entries(&listed).ok_or_else(not_whole)
     }
+}
+
+/// An entry of one folder: a folder itself, or what stands in one.
+#[derive(Clone, PartialEq, Eq)]
+enum Entry {
+    Folder(git2::Oid),
+    File(Blob),
+}
+
+/// Lists one folder of a tree, in git's order.
+fn listed(objects: &git2::Repository, tree: git2::Oid) -> Result<Vec<(Vec<u8>, Entry)>, GitError> {
+    let entry = |entry: git2::TreeEntry<'_>| {
+        let found = match entry.kind() {
+            Some(git2::ObjectType::Tree) => Entry::Folder(entry.id()),
+            _ => Entry::File(Blob { mode: Mode::read(&format!("{:06o}", entry.filemode()))?, id: entry.id().to_string() }),
+        };
+        Some((entry.name_bytes().to_vec(), found))
+    };
+    objects.find_tree(tree)?.iter().map(|one| entry(one).ok_or_else(not_whole)).collect()
+}
+
+/// Compares two trees as `diff-tree -r --no-renames` does.
+fn changes_in(objects: &git2::Repository, (a, b): (&TreeId, &TreeId)) -> Result<Vec<Change>, GitError> {
+    let file = |entry: &Option<Entry>| if let Some(Entry::File(blob)) = entry { Some(blob.clone()) } else { None };
+    let folder = |entry: &Option<Entry>| if let Some(Entry::Folder(id)) = entry { Some(*id) } else { None };
+    let mut changes = Vec::new();
+    let mut folders = vec![(Vec::new(), Some(oid(&a.0)?), Some(oid(&b.0)?))];
+    while let Some((below, a, b)) = folders.pop() {
+        let list = |id: Option<git2::Oid>| id.map_or(Ok(Vec::new()), |id| listed(objects, id));
+        let mut sides: BTreeMap<Vec<u8>, (Option<Entry>, Option<Entry>)> = BTreeMap::new();
+        list(a)?.into_iter().for_each(|(name, entry)| sides.entry(name).or_default().0 = Some(entry));
+        list(b)?.into_iter().for_each(|(name, entry)| sides.entry(name).or_default().1 = Some(entry));
+        for (name, (old, new)) in sides.into_iter().filter(|(_, (old, new))| old != new) {
+            let path = [&below[..], &name].concat();
+            let (before, after) = (file(&old), file(&new));
+            if before.is_some() || after.is_some() {
+                changes.push(Change { path: path::quote(&path), before, after });
+            }
+            if folder(&old).is_some() || folder(&new).is_some() {
+                folders.push(([&path[..], b"/"].concat(), folder(&old), folder(&new)));
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// Lists a tree as `ls-tree -r` does.
+fn entries_in(objects: &git2::Repository, tree: &TreeId) -> Result<Vec<(Vec<u8>, Blob)>, GitError> {
+    let mut entries = Vec::new();
+    let mut rest = vec![(Vec::new(), Entry::Folder(oid(&tree.0)?))];
+    while let Some((path, entry)) = rest.pop() {
+        match entry {
+            Entry::File(blob) => entries.push((path, blob)),
+            Entry::Folder(id) => {
+                let below = if path.is_empty() { path } else { [&path[..], b"/"].concat() };
+                rest.extend(listed(objects, id)?.into_iter().rev().map(|(name, entry)| ([&below[..], &name].concat(), entry)));
+            }
+        }
+    }
+    Ok(entries)
 }
 
 fn not_whole() -> GitError {

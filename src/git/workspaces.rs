@@ -472,7 +472,9 @@ impl Workspaces {
         if let Some(change) = changes.first() {
             return Err(not(format!("{} of its paths are not as in {commit}, among them `{}`", changes.len(), change.path)));
         }
-        if self.repository.is_kept(commit)? { Ok(()) } else { Err(not(format!("no ref keeps {commit}"))) }
+        // Most work is its attempt's result.
+        let is_result = self.repository.ref_at(&self.ref_name(&worktree.slug, "result"))?.as_ref() == Some(commit);
+        if is_result || self.repository.is_kept(commit)? { Ok(()) } else { Err(not(format!("no ref keeps {commit}"))) }
     }
 
     /// Removes a worktree's registration and its folder, which must be one of this run's.

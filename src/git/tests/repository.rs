@@ -98,3 +98,39 @@ fn the_callers_git_variables_do_not_get_through() {
         .expect("a commit");
     assert_eq!(fixture.git(&["show", "-s", "--format=%an %ae %cn", &commit.0]), "Ada ada@example.org Spinney");
 }
+
+#[test]
+fn trees_are_listed_and_compared_as_git_does() {
+    use std::os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _};
+    let fixture = Fixture::new();
+    let root = fixture.path("repo");
+    for name in ["was-file", "was-folder/x", "a/b/c", "a-b", "a.b", "same/deep/one", "turned", "ran", "linked"] {
+        fixture.write(name, name);
+    }
+    fs::write(root.join(std::ffi::OsStr::from_bytes(b"caf\xe9")), "1").expect("a file");
+    let before = fixture.commit("before");
+    fixture.git(&["rm", "-qr", "was-file", "was-folder", "linked"]);
+    fixture.write("was-file/inside/deep", "now");
+    fixture.write("was-folder", "now");
+    fixture.write("a/b/c", "other");
+    fixture.write("a/b/d", "new");
+    fixture.write("turned", "another");
+    fs::write(root.join(std::ffi::OsStr::from_bytes(b"caf\xe9")), "2").expect("a file");
+    fs::set_permissions(root.join("ran"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::os::unix::fs::symlink("a-b", root.join("linked")).expect("a link");
+    fixture.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{before},module")]);
+    fixture.git(&["add", "-A", "--", ".", ":!module"]);
+    fixture.git(&["commit", "-q", "-m", "after"]);
+    let repository = fixture.open();
+    let tree = |rev: &str| repository.resolve(rev).and_then(|commit| repository.tree_of(&commit)).expect("a tree");
+    let (old, new, first) = (tree("HEAD~1"), tree("HEAD"), tree("HEAD~2"));
+    for (a, b) in [(&old, &new), (&new, &old), (&first, &new), (&first, &old)] {
+        let mut by_git = repository.changes_by_git(a, b).expect("git works");
+        by_git.sort_by(|a, b| a.path.cmp(&b.path));
+        assert!(by_git.len() > 5, "{by_git:?}");
+        assert_eq!(repository.changes(a, b).expect("it is read"), by_git);
+        assert_eq!(repository.entries(b).expect("it is read"), repository.entries_by_git(b).expect("git works"));
+    }
+    let modes: std::collections::BTreeSet<_> = repository.entries(&new).expect("it is read").into_iter().map(|(_, blob)| format!("{:?}", blob.mode)).collect();
+    assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["Executable", "File", "Gitlink", "Link"]);
+}
