@@ -79,8 +79,9 @@ fn workflows(project: &Project) -> Vec<Entry> {
         match Workflow::load(&Arc::new(Source { name: found.path.clone(), text: found.text.clone() })) {
             Ok(workflow) => {
                 let has_rules = !workflow.permissions.allow.is_empty() || workflow.agents.iter().any(|(_, agent)| !agent.permissions.allow.is_empty());
-                if has_rules && !project.trust.covers(found) {
-                    entry.notes.push("its allow rules are not trusted");
+                let acts = [(has_rules, "its allow rules are not trusted"), (workflow.written_hooks().next().is_some(), "its hooks are not trusted")];
+                if !project.trust.covers(found) {
+                    entry.notes.extend(acts.iter().filter(|(is_there, _)| *is_there).map(|(_, note)| *note));
                 }
                 entry.inputs = workflow.inputs.iter().map(|(name, input)| shown(&name.value, input)).collect();
                 entry.description = workflow.description.unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::{
     source, telemetry, trace,
 };
 use serde_json::{Map, Value};
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -137,14 +137,18 @@ pub(super) fn open(context: &mut Context) -> Result<Project, Failed> {
     for warning in &project.warnings {
         context.note(&format!("warning: {}", line(warning, 500)));
     }
-    let untrusted: Vec<&str> = project.hooks.untrusted().collect();
+    warn_of_untrusted(project.hooks.untrusted(), context);
+    Ok(project)
+}
+
+fn warn_of_untrusted<'a>(hooks: impl Iterator<Item = &'a str>, context: &mut Context) {
+    let untrusted: Vec<&str> = hooks.collect();
     if !untrusted.is_empty() {
         context.note(&format!(
-            "warning: these hooks of the repository are not trusted and do not run: {}; an agent that names one can call no tool\nhint: look at them with `spinney trust`",
+            "warning: these hooks of the repository are not trusted and do not run: {}; an agent that they hold for can call no tool\nhint: look at them with `spinney trust`",
             untrusted.join(", ")
         ));
     }
-    Ok(project)
 }
 
 /// Makes the models of a run from the user's words and environment.
@@ -267,6 +271,8 @@ fn at_work(plan: &Plan) -> impl Iterator<Item = &Arc<AgentSpec>> {
 pub(super) fn compile(project: &Project, name: &str, models: &Models, context: &mut Context) -> Result<Arc<Plan>, Failed> {
     let workflow = project.workflow(name)?;
     let (plan, warnings) = project.compile(&workflow, models)?;
+    let found: BTreeSet<&str> = project.hooks.names().collect();
+    warn_of_untrusted(project.hooks_of(&plan).untrusted().filter(|name| !found.contains(name)), context);
     if !warnings.is_empty() {
         context.note(&source::render(&super::report::safe_diagnostics(&warnings), context.color));
     }

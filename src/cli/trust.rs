@@ -99,7 +99,14 @@ fn hook_lines(found: &Found) -> Vec<(&'static str, String)> {
     let always = root.get("always").and_then(Value::as_bool) == Some(true);
     lines.push(("holds", if always { "for every agent" } else { "where a workflow, a step or an agent names it" }.to_owned()));
     let no_events = Map::new();
-    for (event, groups) in root.get("hooks").and_then(Value::as_object).unwrap_or(&no_events) {
+    lines.extend(runs(root.get("hooks").and_then(Value::as_object).unwrap_or(&no_events)));
+    lines
+}
+
+/// Says what handlers run, and when.
+fn runs(events: &Map<String, Value>) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    for (event, groups) in events {
         for group in groups.as_array().into_iter().flatten() {
             let matcher =
                 group.get("matcher").and_then(Value::as_str).filter(|matcher| !matcher.is_empty()).map(|matcher| format!(" ({matcher})")).unwrap_or_default();
@@ -120,7 +127,7 @@ fn command(handler: &Value) -> String {
     }
 }
 
-/// Lists the allow rules of a workflow. One that does not load allows nothing.
+/// Lists the allow rules of a workflow and the hooks that stand in it. One that does not load allows nothing.
 fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let source = Source { name: found.path.clone(), text: found.text.clone() };
     let Ok(workflow) = Workflow::load(&Arc::new(source)) else { return Vec::new() };
@@ -129,7 +136,8 @@ fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
         .agents
         .iter()
         .flat_map(|(name, agent)| agent.permissions.allow.iter().map(move |rule| line(&format!("{}  (agent {})", rule.value, name.value), COMMAND)));
-    of_all.chain(of_agents).map(|rule| ("allows", rule)).collect()
+    let rules = of_all.chain(of_agents).map(|rule| ("allows", rule));
+    rules.chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs)).collect()
 }
 
 fn capital(kind: Kind) -> &'static str {

@@ -27,6 +27,7 @@ mod lost;
 mod origin;
 mod people;
 mod powers;
+mod prepare;
 mod preview;
 mod project;
 mod reset;
@@ -48,12 +49,13 @@ pub use inbox::{Inbox, InboxError, Letter, Says};
 pub use listeners::{Unheard, listeners, who_can_be_told};
 pub use origin::{Again, Moved, Reset, ResetError, Whence};
 pub use people::{Asker, Spoken};
+pub use prepare::{Prepared, RunOptions};
 pub use preview::{
     AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, Preview,
     StepPreview,
 };
 pub(crate) use project::SCRIPTED;
-pub use project::{Models, Prepared, Project, RunOptions, Settings, SetupError};
+pub use project::{Models, Project, Settings, SetupError};
 pub use reset::Reason;
 pub use run::{Ended, EngineError, run};
 pub use secrets::secrets_here;

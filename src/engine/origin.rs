@@ -5,7 +5,7 @@
 //! made again from them: blobs, the refs that keep commits, the files of artefacts.
 use super::{
     Models, Prepared, Project, RunOptions, SetupError, kept,
-    project::{self, Beginning},
+    prepare::{self, Beginning},
     reset::{self, Anew, Held, Reason},
     steps::Services,
 };
@@ -205,7 +205,7 @@ impl Project {
         let steps = self.definitions(plan, &pins);
         let files = started.pins.iter().filter(|(name, _)| !super::secrets::is_pin(name)).map(|(name, hash)| (name.clone(), hash.clone())).collect();
         // A run that did not write down what its steps were has told of all files that made them.
-        let before = if started.steps.is_empty() && project::changed(&files, &pins).is_empty() { &steps } else { &started.steps };
+        let before = if started.steps.is_empty() && prepare::changed(&files, &pins).is_empty() { &steps } else { &started.steps };
         let held = reset::holds(&records, Anew { plan, steps: &steps, before, inputs: &inputs, wish: &wish });
         let over = records.last().and_then(|record| if let Event::RunFinished { outcome } = &record.event { Some(outcome.clone()) } else { None });
         self.check_held(run, started, &held)?;

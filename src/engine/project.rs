@@ -1,43 +1,31 @@
-//! From a folder to a run: what is found there, compiled, opened or begun.
+//! From a folder to a plan: what is found there, and compiled.
 //!
-//! The environment is handed in; nothing here reads it. Everything that a library user needs to run a workflow is here,
-//! so that `cli` only turns words into these calls.
+//! The environment is handed in; nothing here reads it. With what `prepare` makes of a plan it is all that a library user needs
+//! to run a workflow, so that `cli` only turns words into these calls.
 use super::{
-    Asker, Configuration, Services, Untrusted, caches,
+    Configuration, Untrusted,
     definition::{self, Resolved},
-    doctor::Verdict,
-    health::{self, Mend},
-    inbox::Inbox,
-    lost::{self, Why},
-    origin::{ResetError, changed_steps, restore},
-    secrets,
-    steps::{Artefacts, CacheStore},
-    token::Tokens,
-    toolchains::toolchains,
+    origin::ResetError,
 };
 use crate::{
-    agent::Watcher,
-    clock::{Clock, Timestamp},
-    event::{BlobId, Definitions, Event, Given, Origin, Record, RunId, RunStarted},
-    git::{Expected, GitError, Head, Isolation, Repository, Workspaces, start_of},
+    event::{BlobId, Definitions, RunId},
+    git::{GitError, Repository},
     hooks::{HookFile, Hooks},
-    journal::{
-        BlobError, Blobs, IllegalEvent, Journal, JournalError, Lease, LeaseError, RunDir, RunDirError, RunState, SqliteStore, StoreError, clear_unfinished,
-    },
+    journal::{BlobError, IllegalEvent, JournalError, LeaseError, RunDirError, StoreError},
     library::{FILE_BYTES, Found, Kind, Library, Places, RootKind, Trust, TrustError, read_text},
-    llm::{Endpoints, Head as RecordingHead, Model, Recorder, Recording, RecordingError, Replay, RunPlace},
-    plan::{AgentFile, Catalog, Plan, PlannedStep, Prices, WorkflowFile},
-    sandbox::{self, Sandbox, SandboxError, Walls},
-    secrets::{SecretError, Secrets},
+    llm::{Endpoints, Model, RecordingError, Replay},
+    plan::{AgentFile, Catalog, HookLint, Plan, PlannedStep, Prices, WorkflowFile, WrittenHooks},
+    sandbox::SandboxError,
+    secrets::SecretError,
     skills::{self, Shelf},
     source::{Diagnostic, Diagnostics, Source},
     tools::Toolbox,
     workflow::Workflow,
 };
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
-    fs, io,
+    collections::{BTreeMap, HashSet},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -237,58 +225,6 @@ impl Models {
     }
 }
 
-/// How a run is carried out here.
-pub struct RunOptions {
-    /// Who answers questions.
-    pub asker: Arc<dyn Asker>,
-    /// Whoever watches what is under way.
-    pub watcher: Arc<dyn Watcher>,
-    /// Time.
-    pub clock: Clock,
-    /// What was said of how it is carried out; recorded, so that whoever takes it up again can do as much.
-    pub given: Given,
-    /// Whether a run goes on although what it was pinned to has changed.
-    pub accept_changes: bool,
-    /// Where requests and replies are recorded.
-    pub recording: Option<Arc<Recording>>,
-}
-
-impl RunOptions {
-    /// Has a run's time go on from its last record, wherever the machine's clock was set meanwhile or is set later.
-    fn steady(self, last: Timestamp) -> RunOptions {
-        RunOptions { clock: self.clock.steady(last), ..self }
-    }
-}
-
-/// A run ready to go on. The lease is held as long as this lives.
-pub struct Prepared {
-    /// Its journal.
-    pub journal: Journal<SqliteStore>,
-    /// What preparing it recorded.
-    pub begun: Vec<Record>,
-    /// What its steps share.
-    pub services: Arc<Services>,
-    /// Its folder.
-    pub dir: RunDir,
-    /// Its id.
-    pub run: RunId,
-    /// Its ownership.
-    pub lease: Lease,
-    /// What somebody should look at before it goes on.
-    pub warnings: Vec<String>,
-}
-
-/// How a run begins.
-pub(super) struct Beginning {
-    /// Its inputs, checked and with defaults.
-    pub(super) inputs: Map<String, Value>,
-    /// Where it starts.
-    pub(super) head: Head,
-    /// The run that it follows from, and what holds of it.
-    pub(super) origin: Option<Origin>,
-    pub(super) held: Vec<(Timestamp, Event)>,
-}
-
 impl Project {
     /// Opens the repository around a folder and finds what is there.
     ///
@@ -333,7 +269,7 @@ impl Project {
         let mut workflow = Workflow::read(&Arc::new(source))?;
         workflow.defaults.lay_under(&self.configuration.defaults());
         if !trusted {
-            workflow.forget_allow_rules();
+            workflow.distrust();
         }
         Ok(workflow)
     }
@@ -375,6 +311,7 @@ impl Project {
             skills: self.shelf.all().map(|skill| (skill.name.clone(), skill.description.clone())).collect(),
             offered_skills: self.shelf.all().filter(|skill| !skill.disable_model_invocation).map(|skill| skill.name.clone()).collect(),
             hooks: self.hooks.names().map(str::to_owned).collect(),
+            hook_lint: self.hook_lint(),
             prompts: self.library.all(Kind::Prompt).into_iter().map(|found| (found.name.clone(), found.text.clone())).collect(),
             agents: self.agents.clone(),
             workflows: self.library.all(Kind::Workflow).into_iter().map(|found| (found.name.clone(), self.workflow_file(found))).collect(),
@@ -387,140 +324,26 @@ impl Project {
         }
     }
 
+    fn hook_lint(&self) -> HookLint {
+        let dir = self.checkout().to_owned();
+        HookLint(Arc::new(move |events| Hooks::load(&[HookFile { dir: dir.clone(), ..events_file("hooks".to_owned(), events) }]).1))
+    }
+
+    /// Returns the hooks of a run: those that are found here, and those that stand in its workflows.
+    pub fn hooks_of(&self, plan: &Plan) -> Arc<Hooks> {
+        let written = written(plan);
+        if written.is_empty() {
+            return self.hooks.clone();
+        }
+        let file =
+            |hooks: &WrittenHooks| HookFile { dir: self.checkout().to_owned(), trusted: hooks.trusted, ..events_file(hooks.name.clone(), &hooks.events) };
+        let (more, _) = Hooks::load(&written.into_iter().map(file).collect::<Vec<_>>());
+        Arc::new((*self.hooks).clone().and(more.lent(&self.settings.environment)))
+    }
+
     fn workflow_file(&self, found: &Found) -> WorkflowFile {
         let source = Source { name: found.path.clone(), text: found.text.clone() };
         WorkflowFile { source: Arc::new(source), trusted: self.trust.covers(found) }
-    }
-
-    /// Begins a run.
-    ///
-    /// # Errors
-    /// Where its folder, journal or worktrees cannot be made, or the inputs do not fit.
-    pub fn start(&self, plan: Arc<Plan>, given: &Map<String, Value>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
-        let inputs = plan.check_inputs(given).map_err(SetupError::Inputs)?;
-        let head = self.repo.head()?;
-        self.begin(plan, Beginning { inputs, head, origin: None, held: Vec::new() }, models, options)
-    }
-
-    /// Begins the journal of a run, with what holds of another one where it follows from one.
-    pub(super) fn begin(&self, plan: Arc<Plan>, beginning: Beginning, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
-        let options = options.steady(Timestamp::default());
-        let Beginning { inputs, head, origin, held } = beginning;
-        let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
-        if self.repo.ref_at("refs/heads/spinney")?.is_some() {
-            return Err(SetupError::BranchTaken);
-        }
-        let state = RunDir::state(self.checkout());
-        let (run, dir) = new_run(&state, &plan.name)?;
-        let first = || -> Result<_, SetupError> {
-            let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
-            let store = SqliteStore::create(dir.path(), &run)?;
-            let blobs = Blobs::new(dir.path()).without(&secrets);
-            let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
-            if let Some(origin) = &origin {
-                let theirs = Blobs::new(RunDir::open(&state, &origin.run)?.path());
-                held.iter().flat_map(|(_, event)| event.blobs()).try_for_each(|id| blobs.take_over(id, &theirs))?;
-            }
-            let pins = self.pins(&plan);
-            let started = RunStarted {
-                run: run.clone(),
-                workflow: plan.name.clone(),
-                file: plan.source.name.clone(),
-                inputs,
-                base: head.commit,
-                head: head.branch,
-                steps: self.definitions(&plan, &pins),
-                pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
-                script,
-                origin,
-                given: options.given.clone(),
-            };
-            let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
-            let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
-            Ok((lease, journal, begun))
-        };
-        // Where its first records cannot be kept nothing of the run is.
-        let (lease, journal, begun) = first().inspect_err(|_| dir.discard())?;
-        let services = self.services(&run, (&dir, secrets), models, options)?;
-        keep_start(&services.repo, journal.state())?;
-        restore(&services, journal.state(), &begun)?;
-        services.cache.prune(&services.repo);
-        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
-    }
-
-    /// Takes up a run again.
-    ///
-    /// # Errors
-    /// Where it is over, somebody else has it, or what it was pinned to has changed and that is not accepted.
-    pub fn resume(&self, run: &RunId, plan: Arc<Plan>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
-        let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
-        let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
-        let (store, records) = SqliteStore::open(dir.path())?;
-        let torn = store.is_after_reboot() && !dir.is_at_rest();
-        let options = options.steady(records.last().map(|last| last.at).unwrap_or_default());
-        sandbox::reap(&dir.processes())?;
-        clear_unfinished(dir.path()).map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
-        self.repo.unlock_refs(run)?;
-        let pins = self.pins(&plan);
-        let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
-        let state = RunState::replay(plan, &records)?;
-        let started = state.started().ok_or_else(|| SetupError::Empty(run.clone()))?;
-        if let Some(outcome) = state.finished() {
-            return Err(SetupError::Over { run: run.clone(), how: outcome.word() });
-        }
-        let (then, pinned): (BTreeMap<_, _>, BTreeMap<_, _>) = started.pins.clone().into_iter().partition(|(name, _)| !secrets::is_pin(name));
-        let mut warnings = secrets::changed(&pinned, &secrets);
-        let changed = changed(&then, &pins);
-        let steps = changed_steps(&records, started, self.definitions(state.plan(), &pins));
-        if !options.accept_changes && !changed.is_empty() {
-            return Err(SetupError::Changed { run: run.clone(), changed });
-        }
-        let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
-        let services = self.services(run, (&dir, secrets), models, options)?;
-        if torn {
-            lost::give_up_torn(&state, &services.workspaces)?;
-        }
-        warnings.extend(self.mend(run, &dir, &records)?);
-        services.artefacts.recall(&records);
-        keep_start(&services.repo, &state)?;
-        restore(&services, &state, &records)?;
-        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps, given }];
-        if services.reaches_out {
-            lost::give_up(&state, &services.workspaces)?;
-        }
-        for (node, failure) in lost::attempts(&self.repo, (run, &state, &records), Why { reaches_out: services.reaches_out, torn })? {
-            warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
-            events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false, lost: true });
-        }
-        dir.wake().map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
-        let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
-        let begun = journal.append(events)?;
-        Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
-    }
-
-    /// Puts what keeps a run's results back where the records say, and returns what was put there. What only hinders nothing
-    /// is left to `spinney doctor`.
-    ///
-    /// # Errors
-    /// `Damaged` where something is lost that the run goes on from.
-    fn mend(&self, run: &RunId, dir: &RunDir, records: &[Record]) -> Result<Vec<String>, SetupError> {
-        let mut mended = Vec::new();
-        let mut lost = Vec::new();
-        for fault in health::faults(&self.repo, run, dir.path(), records)? {
-            match &fault.mend {
-                _ if fault.verdict != Verdict::Broken => {}
-                Some(mend @ Mend::Ref { to, .. }) if self.repo.has_commit(to)? => match mend.apply(&self.repo, dir.path()) {
-                    Ok(()) => mended.push(format!("{}: {}; it was put back", fault.name, fault.detail)),
-                    Err(error) => lost.push(format!("{}: {error}", fault.name)),
-                },
-                Some(mend @ Mend::View(_)) => match mend.apply(&self.repo, dir.path()) {
-                    Ok(()) => mended.push(format!("{}: {}; they were put back", fault.name, fault.detail)),
-                    Err(error) => lost.push(format!("{}: {error}", fault.name)),
-                },
-                Some(_) | None => lost.push(format!("{}: {}", fault.name, fault.detail)),
-            }
-        }
-        if lost.is_empty() { Ok(mended) } else { Err(SetupError::Damaged { run: run.clone(), lost }) }
     }
 
     /// Returns the content hash of everything a plan resolved here.
@@ -540,6 +363,8 @@ impl Project {
         }
         pins.extend(self.configuration.hash().map(|hash| ("configuration:config.yaml".to_owned(), hash)));
         pins.extend(self.pinned(Kind::Hook, self.hooks.always()));
+        let hash = |hooks: &WrittenHooks| BlobId::of(hooks.events.to_string().as_bytes()).0;
+        pins.extend(written(plan).into_iter().map(|hooks| (format!("{}:{}", Kind::Hook, hooks.name), hash(hooks))));
         let files: BTreeMap<&str, &str> = self.library.all(Kind::Agent).into_iter().map(|found| (found.path.as_str(), found.hash())).collect();
         pins.extend(self.agents.iter().filter_map(|(name, file)| Some((format!("agent:{name}"), (*files.get(file.path.as_str())?).to_owned()))));
         pins
@@ -554,97 +379,17 @@ impl Project {
         let found = names.into_iter().filter_map(|name| self.library.find(kind, name));
         found.map(|found| (format!("{kind}:{}", found.name), found.hash().to_owned())).collect()
     }
-
-    /// Returns what commands get of the user's environment.
-    pub(super) fn command_environment(&self, secrets: &Secrets) -> BTreeMap<String, String> {
-        secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
-    }
-
-    fn services(&self, run: &RunId, (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
-        let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
-        let repo = self.repo.registered(&dir.processes())?;
-        let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private).without(&secrets);
-        let path = self.settings.environment.get("PATH").map(Into::into);
-        let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
-        let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
-        let model = model(models, options.recording, place, &secrets)?;
-        let confine = !options.given.unconfined && sandbox.bubblewrap().is_some();
-        let caches = dir.path().join("caches");
-        let nowhere = dir.path().join("nowhere");
-        fs::create_dir_all(&nowhere).map_err(|source| SetupError::File { path: nowhere.display().to_string(), source })?;
-        Ok(Services {
-            // Where there are no walls to be had, a script or a recording lifts the asking: whoever runs it has chosen what it says.
-            free_shell: options.given.unconfined || confine || models.script.is_some(),
-            lifted: !options.given.unconfined && !confine && models.script.is_some(),
-            reaches_out: !confine && !self.settings.contained,
-            walls: confine.then(|| self.walls(&caches)).transpose()?,
-            model,
-            toolbox: self.toolbox.clone(),
-            hooks: self.hooks.clone(),
-            shelf: self.shelf.clone(),
-            asker: options.asker,
-            inbox: Inbox::of(dir.path()),
-            tokens: Tokens::new(dir.path(), &self.settings.cache),
-            words: Arc::default(),
-            watcher: options.watcher,
-            clock: options.clock,
-            repo,
-            workspaces,
-            artefacts: Artefacts::below(dir.path().join("artifacts")),
-            cache: CacheStore::open(&RunDir::state(self.checkout()), !options.given.no_cache),
-            blobs: Arc::new(Blobs::new(dir.path()).without(&secrets)),
-            sandbox,
-            env: self.command_environment(&secrets),
-            secrets,
-            dir: dir.clone(),
-            project: self.checkout().to_owned(),
-            home: self.settings.home.clone(),
-            nowhere,
-            caches,
-            views: Arc::default(),
-        })
-    }
-
-    /// What commands may see besides their worktree: the repository's objects and the toolchains, to read, and the run's caches.
-    /// Not its git folder: the configuration in there may hold the keys of remotes.
-    fn walls(&self, folder: &Path) -> Result<Walls, SetupError> {
-        let set = caches::make(folder, &self.settings.environment).map_err(|source| SetupError::File { path: folder.display().to_string(), source })?;
-        let mut readable = object_folders(&self.repo.common_dir().join("objects"));
-        readable.extend(toolchains(&self.settings.environment));
-        readable.extend(self.configuration.readable(self.settings.home.as_deref()));
-        Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
-    }
 }
 
-/// Keeps the commit that a run starts from, whatever becomes of the branches that have it.
-fn keep_start(repo: &Repository, state: &RunState) -> Result<(), GitError> {
-    let Some(started) = state.started() else { return Ok(()) };
-    let name = start_of(&started.run);
-    if repo.ref_at(&name)?.is_some() { Ok(()) } else { repo.set_ref(&name, &started.base, Expected::Absent) }
+/// Returns the hooks that stand in the files of a plan and of all that it calls.
+fn written(plan: &Plan) -> Vec<&WrittenHooks> {
+    let mut seen = HashSet::new();
+    plan.all().into_iter().flat_map(|plan| plan.written.iter()).filter(|hooks| seen.insert(hooks.name.as_str())).collect()
 }
 
-/// Makes the model of a run that takes place somewhere: one that is recorded, or knows where it replays.
-fn model(models: &Models, recording: Option<Arc<Recording>>, place: RunPlace, secrets: &Secrets) -> Result<Arc<dyn Model>, RecordingError> {
-    if let Some(replay) = &models.replay {
-        replay.begin(place.clone(), secrets);
-    }
-    let Some(recording) = recording else { return Ok(models.model.clone()) };
-    recording.begin(&RecordingHead::new(place, models.default.clone(), models.overrides.clone()))?;
-    Ok(Arc::new(Recorder::new(models.model.clone(), recording, secrets.clone())))
-}
-
-/// Returns a folder of objects and those it borrows from, a few links deep.
-fn object_folders(objects: &Path) -> Vec<PathBuf> {
-    const MAX: usize = 16;
-    let mut folders = vec![objects.to_owned()];
-    let mut at = 0;
-    while at < folders.len() && folders.len() < MAX {
-        let borrowed = fs::read_to_string(folders[at].join("info/alternates")).unwrap_or_default();
-        let named = borrowed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| folders[at].join(line)).collect::<Vec<_>>();
-        folders.extend(named);
-        at += 1;
-    }
-    folders
+/// Returns hooks that stand in a workflow as a hook file of our own.
+fn events_file(name: String, events: &Value) -> HookFile {
+    HookFile { path: name.clone(), name, text: json!({ "hooks": events }).to_string(), dir: PathBuf::new(), trusted: true, strict: true }
 }
 
 fn places(settings: &Settings, project: Option<&Path>) -> Places {
@@ -674,27 +419,4 @@ fn hook_file(found: &Found, dir: PathBuf, trust: &Trust) -> HookFile {
         trusted: found.root == RootKind::BuiltIn || trust.covers(found),
         strict: true,
     }
-}
-
-/// Makes the folder of a run under a name that no other has.
-fn new_run(state: &Path, workflow: &str) -> Result<(RunId, RunDir), SetupError> {
-    const ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
-    let mut tries = 0;
-    loop {
-        let tail: String = std::iter::repeat_with(|| char::from(ALPHABET[fastrand::usize(..ALPHABET.len())])).take(6).collect();
-        let run = RunId(format!("{workflow}-{tail}"));
-        match RunDir::create(state, &run) {
-            Ok(dir) => return Ok((run, dir)),
-            Err(RunDirError::Exists { .. }) if tries < 16 => tries += 1,
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Returns the names of what is another now than it was. A prompt or an agent that was not there before is no change of its own:
-/// that somebody names it is one.
-pub(super) fn changed(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
-    let is_named = |key: &&String| ["prompt:", "agent:", "system:"].iter().any(|kind| key.starts_with(kind));
-    let new = now.keys().filter(|key| !then.contains_key(*key) && !is_named(key));
-    then.keys().filter(|key| then.get(*key) != now.get(*key)).chain(new).cloned().collect()
 }

@@ -96,6 +96,14 @@ impl Hooks {
         (hooks, warnings)
     }
 
+    /// Adds others, which come after these.
+    #[must_use]
+    pub fn and(mut self, others: Hooks) -> Hooks {
+        self.handlers.extend(others.handlers);
+        self.states.extend(others.states);
+        self
+    }
+
     /// Lends the hooks what their files ask for of the user's environment: the variables that a request's headers may hold.
     #[must_use]
     pub fn lent(mut self, environment: &BTreeMap<String, String>) -> Hooks {

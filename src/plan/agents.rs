@@ -5,6 +5,7 @@ use super::{
     limits::check_within,
     matrix::rendered,
     models::Models,
+    written::Written,
 };
 use crate::{
     source::{Diagnostic, Span, Spanned, codes},
@@ -26,6 +27,7 @@ pub(super) struct Agents<'a> {
     catalog: &'a Catalog,
     models: Models<'a>,
     run_limits: Limits,
+    written: &'a Written,
     resolved: BTreeMap<String, Option<Arc<AgentSpec>>>,
     used: BTreeSet<String>,
     /// Limits in dollars, each with a model whose price is not known, that have been told.
@@ -37,7 +39,7 @@ pub(super) struct Agents<'a> {
 
 impl<'a> Agents<'a> {
     /// Resolves every agent of the workflow; those of files when they are first named.
-    pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, run_limits: Limits, findings: &mut Findings<'_>) -> Agents<'a> {
+    pub(super) fn new(workflow: &'a Workflow, catalog: &'a Catalog, (run_limits, written): (Limits, &'a Written), findings: &mut Findings<'_>) -> Agents<'a> {
         let models = Models::new(workflow, catalog, findings);
         let default_model = match (&workflow.defaults.model, &catalog.default_model) {
             (Some(name), _) => models.resolve(name, NamedBy::Defaults, findings),
@@ -45,12 +47,13 @@ impl<'a> Agents<'a> {
             (None, None) => None,
         };
         findings.check_names(&SKILL, &workflow.skills, &catalog.skills.keys());
-        findings.check_names(&HOOK, &workflow.hooks, &catalog.hooks.iter());
+        findings.check_names(&HOOK, &workflow.hooks.named, &catalog.hooks.iter());
         let mut agents = Agents {
             workflow,
             catalog,
             models,
             run_limits,
+            written,
             resolved: BTreeMap::new(),
             used: BTreeSet::new(),
             unpriced: BTreeSet::new(),
@@ -129,7 +132,7 @@ impl<'a> Agents<'a> {
             own.model.effort.clone_from(&step.effort);
         }
         own.skills = sorted(own.skills.into_iter().chain(values(&step.skills)));
-        own.hooks = in_order(own.hooks.into_iter().chain(values(&step.hooks)));
+        own.hooks = in_order(own.hooks.into_iter().chain(self.written.names(&step.hooks)));
         own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
         own.idle_timeout = step.idle_timeout.unwrap_or(own.idle_timeout);
         self.check_prices(&own, name, Some(step), findings);
@@ -142,7 +145,7 @@ impl<'a> Agents<'a> {
         let given = templates.iter().flat_map(|skill| rendered(skill, step).unwrap_or_default().into_iter().map(|name| Spanned::new(name, skill.span)));
         let names: Vec<Spanned<String>> = plain.into_iter().chain(given).collect();
         findings.check_names(&SKILL, &names, &self.catalog.skills.keys());
-        findings.check_names(&HOOK, &step.hooks, &self.catalog.hooks.iter());
+        findings.check_names(&HOOK, &step.hooks.named, &self.catalog.hooks.iter());
     }
 
     /// Reports a limit in dollars that cannot be held, since nobody knows what a model costs and no tokens are limited. Whom the
@@ -282,7 +285,7 @@ impl<'a> Agents<'a> {
         let (file, file_at) = base.unwrap_or((&nothing, name.span));
         let own = own.unwrap_or(&nothing);
         findings.check_names(&SKILL, &own.skills, &self.catalog.skills.keys());
-        findings.check_names(&HOOK, &own.hooks, &self.catalog.hooks.iter());
+        findings.check_names(&HOOK, &own.hooks.named, &self.catalog.hooks.iter());
         check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), "the whole run", findings);
         let system = match own.system.as_ref().or(file.system.as_ref()) {
             Some(system) => text(system, self.catalog, findings)?.0,
@@ -290,12 +293,13 @@ impl<'a> Agents<'a> {
         };
         let known_skill = |skill: &String| self.catalog.skills.contains_key(skill);
         let known_hook = |hook: &String| self.catalog.hooks.contains(hook);
-        for (what, missing) in [("skill", missing(&file.skills, known_skill)), ("hook", missing(&file.hooks, known_hook))] {
+        for (what, missing) in [("skill", missing(&file.skills, known_skill)), ("hook", missing(&file.hooks.named, known_hook))] {
             if !missing.is_empty() {
                 let message = format!("the agent file of `{}` names a {what} that is not known here: {}", name.value, missing.join(", "));
                 findings.report(findings.warning(codes::IGNORED, file_at, message));
             }
         }
+        let hooks = |hooks| self.written.names(hooks).into_iter();
         let rules = self.rules(&own.permissions, &file.permissions);
         for tool in &own.provider_tools {
             let names = |rule: &&String| *rule == tool.word() || *rule == tool.claude();
@@ -319,7 +323,7 @@ impl<'a> Agents<'a> {
             tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
             provider_tools: own.provider_tools.iter().map(|tool| tool.value).collect::<BTreeSet<_>>().into_iter().collect(),
             skills,
-            hooks: in_order(values(&self.workflow.hooks).chain(values(&file.hooks).filter(known_hook)).chain(values(&own.hooks))),
+            hooks: in_order(hooks(&self.workflow.hooks).chain(values(&file.hooks.named).filter(known_hook)).chain(hooks(&own.hooks))),
             rules,
             limits,
             idle_timeout: own.idle_timeout.or(file.idle_timeout).or(self.workflow.defaults.idle_timeout).unwrap_or(AgentSpec::IDLE_TIMEOUT),

@@ -4,6 +4,7 @@ use crate::{
     source::Source,
     workflow::{Agent, Defaults, ModelAlias},
 };
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -21,6 +22,8 @@ pub struct Catalog {
     pub offered_skills: BTreeSet<String>,
     /// Hooks by name; those that hold everywhere come first to everyone.
     pub hooks: BTreeSet<String>,
+    /// What is odd about hooks that stand in a workflow file.
+    pub hook_lint: HookLint,
     /// Prompt files by the path a workflow writes (`prompts/coder.md`), with their text.
     pub prompts: BTreeMap<String, String>,
     /// Agents found as files, by name.
@@ -66,6 +69,22 @@ pub struct Prices(pub Arc<dyn Fn(&str) -> bool + Send + Sync>);
 impl Default for Prices {
     fn default() -> Prices {
         Prices(Arc::new(|_| true))
+    }
+}
+
+/// Says what of hooks will not do what it says, from their events to groups of handlers; by default nothing.
+#[derive(Clone)]
+pub struct HookLint(pub Arc<dyn Fn(&Value) -> Vec<String> + Send + Sync>);
+
+impl Default for HookLint {
+    fn default() -> HookLint {
+        HookLint(Arc::new(|_| Vec::new()))
+    }
+}
+
+impl fmt::Debug for HookLint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HookLint")
     }
 }
 

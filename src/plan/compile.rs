@@ -18,6 +18,7 @@ use super::{
     schemas,
     shapes::Shapes,
     writers::Writers,
+    written::{Written, WrittenHooks},
 };
 use crate::{
     event::{NodeId, StepId},
@@ -70,7 +71,8 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let schemas = schemas::resolve(workflow, &mut findings);
     inputs::check_declared(workflow, &mut findings);
     let frames = Frames::new(workflow, &mut findings);
-    let mut agents = Agents::new(workflow, calls.catalog, limits, &mut findings);
+    let written = Written::of(workflow, &frames, calls.catalog, &mut findings);
+    let mut agents = Agents::new(workflow, calls.catalog, (limits, &written), &mut findings);
     calls.aliases.extend(workflow.models.iter().map(|(name, _)| name.value.clone()));
     let mut resolver = Resolver::new(workflow, &frames, &mut agents, calls);
     let resolved = resolver.all(&mut findings);
@@ -83,7 +85,8 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     if findings.has_errors() {
         return Err(findings.into_errors());
     }
-    let shared = Shared { workflow, limits, agents, models: Arc::new(models), files: Arc::new(files) };
+    let hooks = written.names(&workflow.hooks);
+    let shared = Shared { workflow, limits, agents, models: Arc::new(models), files: Arc::new(files), hooks, written: Arc::new(written.all) };
     let plan = Freezer { frames: &frames, schemas: &schemas, items: &items, called: &called, shared: &shared }.plan(resolved, orchestrator);
     let plan = plan.expect("nothing is left out of a plan without an error");
     findings.into_warnings().map(|warnings| (plan, warnings))
@@ -187,6 +190,8 @@ struct Shared<'a> {
     agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
     models: Arc<BTreeMap<String, super::ModelSpec>>,
     files: Arc<BTreeMap<String, Arc<Source>>>,
+    hooks: Vec<String>,
+    written: Arc<Vec<WrittenHooks>>,
 }
 
 impl Shared<'_> {
@@ -207,7 +212,8 @@ impl Shared<'_> {
             on_exceed: workflow.budget.as_ref().map(|budget| budget.on_exceed).unwrap_or_default(),
             max_parallel: workflow.defaults.max_parallel.as_ref().map_or(MAX_PARALLEL, |max| max.value as usize),
             secrets: workflow.secrets.iter().map(|name| name.value.clone()).collect(),
-            hooks: workflow.hooks.iter().map(|name| name.value.clone()).collect(),
+            hooks: self.hooks.clone(),
+            written: self.written.clone(),
             on_failure: None,
             finally: None,
             outputs: Vec::new(),

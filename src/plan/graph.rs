@@ -1,5 +1,5 @@
 //! The graph: steps as nodes, needs as edges, found by id in constant time.
-use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep, Reads};
+use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep, Reads, WrittenHooks};
 use crate::{
     event::{NodeId, NodeName, StepId},
     source::{Source, Spanned},
@@ -58,6 +58,8 @@ pub struct Plan {
     pub secrets: Vec<String>,
     /// Hooks that hold for the whole workflow, in order.
     pub hooks: Vec<String>,
+    /// The hooks that stand in its file.
+    pub written: Arc<Vec<WrittenHooks>>,
     /// What runs after a run that failed.
     pub on_failure: Option<Arc<Plan>>,
     /// What runs at the end of every run.

@@ -25,8 +25,9 @@ mod resolve;
 mod schemas;
 mod shapes;
 mod writers;
+mod written;
 
-pub use catalog::{AgentFile, Catalog, Prices, WorkflowFile};
+pub use catalog::{AgentFile, Catalog, HookLint, Prices, WorkflowFile};
 pub use compile::MAX_PARALLEL;
 pub use frames::ORCHESTRATOR;
 pub use graph::{Edge, Plan};
@@ -36,6 +37,7 @@ pub use node::{
 };
 pub use reads::Reads;
 pub use schemas::fits;
+pub use written::WrittenHooks;
 
 #[cfg(test)]
 mod tests;

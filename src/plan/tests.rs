@@ -4,7 +4,7 @@ use crate::{
     event::{StepId, Wake},
     message::ToolSpec,
     source::{self, Diagnostic, Diagnostics, Source, Spanned, codes},
-    workflow::{Access, Agent, On, Text, Workflow, WorkspaceKind},
+    workflow::{Access, Agent, Hooks, On, Text, Workflow, WorkspaceKind},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -57,7 +57,7 @@ fn catalog() -> Catalog {
         system: text("Look."),
         tools: Some(names(&["Read", "TodoWrite"])),
         skills: names(&["rust", "gone"]),
-        hooks: names(&["gone"]),
+        hooks: Hooks { named: names(&["gone"]), written: Vec::new() },
         ..Agent::default()
     };
     Catalog {
@@ -76,6 +76,7 @@ fn catalog() -> Catalog {
         skills: ["rust", "review", "review-security", "review-tests"].map(|name| (name.to_owned(), format!("Does {name}."))).into(),
         offered_skills: ["review".to_owned()].into(),
         hooks: ["protect-secrets", "fmt-after-edit"].map(str::to_owned).into(),
+        hook_lint: HookLint(Arc::new(|events| events.to_string().contains("Bahs").then(|| "no tool is named `Bahs`".to_owned()).into_iter().collect())),
         prompts: [
             ("prompts/coder.md", "You write code.\n"),
             ("prompts/planner.md", "You plan.\n"),

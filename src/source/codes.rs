@@ -77,6 +77,7 @@ codes! {
     OUT_OF_REACH = "W007", "a step with items that the orchestrator does not reach";
     SHARED_FILE = "W008", "items that would keep their outputs as one file";
     UNUSED_DEFAULT = "W009", "a default for workspaces that no step takes up";
+    ODD_HOOK = "W010", "a hook that will not do what it says";
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 use super::{
     fields::{Fields, text},
     file::{budget, retry},
+    hooks::hooks,
     keys,
     types::{Base, Cache, ForEach, Join, Matrix, Need, On, OnItemFailure, Output, Parse, Scope, Step, StepPlace, Verify, Workspace, WorkspaceKind},
     verbs::verb,
@@ -47,7 +48,7 @@ fn step(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found: &mut Foun
         allow_failure: fields.flag("allow_failure"),
         env: fields.templates("env"),
         skills: fields.texts("skills"),
-        hooks: fields.texts("hooks"),
+        hooks: hooks(fields),
         model: fields.text("model"),
         effort: fields.string("effort"),
         verb,

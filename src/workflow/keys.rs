@@ -4,6 +4,7 @@
 //! disagree.
 use super::{
     choices::{OnTimeout, Show, Tie},
+    hooks::HOOKS,
     types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
     words::Word as _,
 };
@@ -204,8 +205,6 @@ const JOIN: Shape = word(Join::WORDS);
 const ORDER: Shape = word(MergeOrder::WORDS);
 /// The values of one axis, or an expression that gives them.
 const AXIS: Shape = Shape::Either(&[Shape::List { of: &Shape::Any, min: 1 }, Shape::Expression]);
-/// Hooks by name; written out in place they are not read yet.
-const HOOKS: Shape = Shape::Either(&[TEXTS, Shape::Later]);
 
 pub(super) static FILE: Object = Object {
     name: "workflow",
@@ -227,7 +226,7 @@ pub(super) static FILE: Object = Object {
         key("agents", Shape::Map { names: Name::Free, of: &Shape::Object(&AGENT), min: 0 }, "The agents of this workflow."),
         key("orchestrator", Shape::Object(&ORCHESTRATOR), "The agent that watches over the run."),
         key("schemas", Shape::Map { names: Name::Free, of: &Shape::Schema, min: 0 }, "JSON Schemas by name."),
-        key("hooks", HOOKS, "Hooks that hold for the whole workflow, by name."),
+        key("hooks", HOOKS, "Hooks that hold for the whole workflow: by name, or written out."),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules for every agent."),
         later("mcp_servers"),
         key("skills", TEXTS, "Skills that every agent sees, by name."),
@@ -325,7 +324,7 @@ pub(super) static AGENT: Object = Object {
         ),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules."),
         key("skills", TEXTS, "Skills by name."),
-        key("hooks", HOOKS, "Hooks by name."),
+        key("hooks", HOOKS, "Hooks: by name, or written out."),
         later("mcp_servers"),
         key("cwd", Shape::Text, "A folder inside the workspace where it starts: a template."),
         later("sandbox"),
@@ -393,7 +392,7 @@ pub(super) static STEP: Object = Object {
         key("allow_failure", Shape::Flag, "Whether its failure is data that counts as success."),
         key("env", TEMPLATES, "Environment variables; templates."),
         key("skills", TEXTS, "Skills by name, besides the agent's."),
-        key("hooks", HOOKS, "Hooks by name, besides the agent's."),
+        key("hooks", HOOKS, "Hooks besides the agent's: by name, or written out."),
         later("mcp_servers"),
         key("model", Shape::Text, "Overrides the agent's model."),
         key("effort", Shape::Text, "Overrides the agent's effort."),

@@ -2,6 +2,7 @@
 use super::{
     choices::{Approve, Select},
     flaws::Flaws,
+    hooks::Hooks,
 };
 use crate::{
     event::Wake,
@@ -42,7 +43,7 @@ pub struct Workflow {
     /// JSON Schemas by name.
     pub schemas: Entries<Spanned<Value>>,
     /// Hooks that hold for the whole workflow.
-    pub hooks: Vec<Spanned<String>>,
+    pub hooks: Hooks,
     /// Permission rules for the whole workflow.
     pub permissions: Permissions,
     /// Skills that every agent sees.
@@ -55,6 +56,8 @@ pub struct Workflow {
     pub on_failure: Vec<Step>,
     /// Steps that run at the end of every run.
     pub finally: Vec<Step>,
+    /// Whether its hooks may run.
+    pub trusted: bool,
     /// What somebody should look at although the file loads.
     pub warnings: Vec<Diagnostic>,
     /// What could not be read of it; a file that has any is judged and refused.
@@ -62,8 +65,9 @@ pub struct Workflow {
 }
 
 impl Workflow {
-    /// Takes out what allows tools without asking: whoever wrote it is not trusted.
-    pub fn forget_allow_rules(&mut self) {
+    /// Takes out what allows tools without asking, and has no hook run that stands in it: whoever wrote it is not trusted.
+    pub fn distrust(&mut self) {
+        self.trusted = false;
         self.permissions.allow.clear();
         for (_, agent) in &mut self.agents {
             agent.permissions.allow.clear();
@@ -191,8 +195,8 @@ pub struct Agent {
     pub provider_tools: Vec<Spanned<ProviderTool>>,
     /// Skills by name.
     pub skills: Vec<Spanned<String>>,
-    /// Hooks by name.
-    pub hooks: Vec<Spanned<String>>,
+    /// Hooks.
+    pub hooks: Hooks,
     /// Permission rules.
     pub permissions: Permissions,
     /// Limits of one session.
@@ -322,8 +326,8 @@ pub struct Step {
     pub env: Entries<Spanned<String>>,
     /// Skills by name, besides the agent's.
     pub skills: Vec<Spanned<String>>,
-    /// Hooks by name, besides the agent's.
-    pub hooks: Vec<Spanned<String>>,
+    /// Hooks, besides the agent's.
+    pub hooks: Hooks,
     /// Overrides the agent's model; a template.
     pub model: Option<Spanned<String>>,
     /// Overrides the agent's effort.

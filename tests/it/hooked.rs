@@ -27,6 +27,48 @@ fn hooked(hook: &str, more: &str) -> Bench {
     bench
 }
 
+/// A repository whose workflow has hooks written out at each place that may have some; each says its place.
+fn written(agent: &str, step: &str) -> Bench {
+    let told =
+        |place: &str, tool: &str| format!("{{ PreToolUse: [{{ matcher: {tool}, hooks: [{{ type: command, command: \"echo {place} >&2; exit 2\" }}] }}] }}");
+    let workflow = format!(
+        "version: 1\nname: one\nhooks: {}\nagents:\n  worker: {{ system: \"You work.\", model: anthropic/claude-opus-5-5, access: write, hooks: {} }}\nsteps:\n  work: {{ agent: worker, prompt: \"Do it.\", hooks: [{}] }}\n",
+        told("of the file", "Write"),
+        told("of the agent", agent),
+        told("of the step", step)
+    );
+    Bench::new().file(".gitignore", ".spinney/\n").commit("old").workflow("one", &workflow)
+}
+
+#[test]
+fn hooks_that_stand_in_the_workflow_hold_once_it_is_trusted() {
+    let bench = written("Read", "Glob");
+    let made = || vec![("Write", json!({"file_path": "a", "content": "x"})), ("Read", json!({"file_path": "README.md"})), ("Glob", json!({"pattern": "*"}))];
+    let records = calls(&bench, made());
+    let refused = results(&records, "work");
+    assert!(refused.iter().all(|(_, is_error, text)| *is_error && text.contains("hook `one/hooks` is not trusted")), "{refused:?}");
+    assert!(
+        bench
+            .spinney(&["run", "one", "--script", &bench.script("conversations: []\n")])
+            .err
+            .contains("do not run: one/agents.worker.hooks, one/hooks, one/steps.work.hooks;")
+    );
+    let shown = bench.spinney(&["trust", "--yes"]).code(0).out;
+    assert!(shown.contains("at PreToolUse (Glob): echo of the step >&2; exit 2"), "{shown}");
+    let records = calls(&bench, made());
+    let said: Vec<&str> = results(&records, "work").iter().map(|(_, _, text)| text.trim()).collect();
+    assert!(said[0].contains("of the file") && said[1].contains("of the agent") && said[2].contains("of the step"), "{said:?}");
+    let names: Vec<String> =
+        records.iter().filter_map(|record| if let Event::HookRan { hook, .. } = &record.event { Some(hook.clone()) } else { None }).collect();
+    assert_eq!(names, ["one/hooks", "one/agents.worker.hooks", "one/steps.work.hooks"]);
+    let plan = bench.spinney(&["plan", "one"]).code(0).out;
+    assert!(plan.contains("one/hooks, one/agents.worker.hooks, one/steps.work.hooks"), "{plan}");
+    // A changed byte of the workflow asks again.
+    let file = bench.repo().join(".spinney/workflows/one.yaml");
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("You work", "You do")).unwrap();
+    assert!(bench.spinney(&["plan", "one"]).out.contains("one/hooks (not trusted)"));
+}
+
 fn at(event: &str, matcher: &str, command: &str, more: &str) -> String {
     let command = json!(command);
     format!(r#"{{"hooks":{{"{event}":[{{"matcher":"{matcher}","hooks":[{{"type":"command","command":{command}}}]}}]}}{more}}}"#)

@@ -12,6 +12,7 @@ use crate::{
         steps::{self, CacheStore, Makings, foresee, is_kept},
     },
     event::{CommitId, Item},
+    hooks::Hooks,
     journal::RunDir,
     llm::Endpoints,
     plan::{AgentSpec, ModelSpec, OrchestratorSpec, Plan, PlannedStep, Work},
@@ -35,6 +36,7 @@ const LOOKED_UP: usize = 1_000;
 /// What a preview is made from besides the plan, and what it has found so far.
 pub(super) struct Known<'a> {
     project: &'a Project,
+    hooks: Arc<Hooks>,
     pub(super) endpoints: &'a Endpoints,
     /// Who named the model for whoever names none.
     default_from: &'a str,
@@ -74,6 +76,7 @@ pub(super) fn or_defaults(plan: &Plan, given: &Map<String, Value>) -> Map<String
 impl<'a> Known<'a> {
     pub(super) fn new(project: &'a Project, plan: &Plan, endpoints: &'a Endpoints, default_from: &'a str, head: Option<CommitId>) -> Known<'a> {
         Known {
+            hooks: project.hooks_of(plan),
             project,
             endpoints,
             default_from,
@@ -303,8 +306,8 @@ impl<'a> Known<'a> {
     }
 
     fn agent(&self, agent: &AgentSpec, sessions: u64, choices: Vec<ChoicePreview>, around: &LimitsShown) -> AgentPreview {
-        let hooks: Vec<String> = self.project.hooks.always().iter().map(|name| (*name).to_owned()).chain(agent.hooks.iter().cloned()).collect();
-        let untrusted: BTreeSet<&str> = self.project.hooks.untrusted().collect();
+        let hooks: Vec<String> = self.hooks.always().iter().map(|name| (*name).to_owned()).chain(agent.hooks.iter().cloned()).collect();
+        let untrusted: BTreeSet<&str> = self.hooks.untrusted().collect();
         AgentPreview {
             name: agent.name.clone(),
             access: if agent.access == Access::Write { "write" } else { "read" }.to_owned(),
