@@ -13,7 +13,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures_util::{FutureExt, future::BoxFuture};
-use std::{cell::Cell, io, time::Duration};
+use std::{cell::Cell, io, sync::LazyLock, time::Duration};
 use tokio::{signal::unix::SignalKind, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 
@@ -143,23 +143,43 @@ pub(super) async fn second_signal(cancel: &CancellationToken, first: &Cell<Signa
     let _late = tokio::time::timeout(STOP, signals.next()).await;
 }
 
+/// What is listened for; a signal that was ignored when the process began stays so.
 struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
+    interrupt: Option<tokio::signal::unix::Signal>,
+    terminate: Option<tokio::signal::unix::Signal>,
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
     fn listen() -> io::Result<Signals> {
-        use tokio::signal::unix::signal;
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup: signal(SignalKind::hangup())? })
+        let listen = |kind| if is_ignored(kind) { Ok(None) } else { tokio::signal::unix::signal(kind).map(Some) };
+        Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())?, hangup: listen(SignalKind::hangup())? })
     }
 
     async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.interrupt.recv() => Signal::Interrupt,
-            _ = self.terminate.recv() => Signal::Terminate,
-            _ = self.hangup.recv() => Signal::HangUp,
+            () = come(&mut self.interrupt) => Signal::Interrupt,
+            () = come(&mut self.terminate) => Signal::Terminate,
+            () = come(&mut self.hangup) => Signal::HangUp,
         }
     }
+}
+
+async fn come(signal: &mut Option<tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether a signal was ignored when the process began: `nohup`, and a shell without job control for what it starts in
+/// the background, mean it to go on. Where the system does not tell, none was.
+fn is_ignored(kind: SignalKind) -> bool {
+    // Asked once, before the first is listened for: that one is not ignored from then on.
+    static IGNORED: LazyLock<u64> = LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    });
+    (*IGNORED >> (kind.as_raw_value() - 1)) & 1 == 1
 }

@@ -30,8 +30,9 @@ const PACKAGES_MAX: usize = 20_000;
 pub(super) fn make(folder: &Path, environment: &BTreeMap<String, String>) -> io::Result<BTreeMap<String, String>> {
     let below = |name: &str| folder.join(name);
     let mut set = BTreeMap::new();
+    plain(folder)?;
     for (variable, name) in EMPTY {
-        fs::create_dir_all(below(name))?;
+        plain(&below(name))?;
         set.insert((*variable).to_owned(), below(name).display().to_string());
     }
     let users = |variable: &str, usual: &str| {
@@ -39,13 +40,14 @@ pub(super) fn make(folder: &Path, environment: &BTreeMap<String, String>) -> io:
         named.or_else(|| environment.get("HOME").map(|home| Path::new(home).join(usual))).filter(|path| path.is_absolute() && path.is_dir())
     };
     if let Some(cargo) = users("CARGO_HOME", ".cargo") {
+        plain(&below("cargo"))?;
         link_cargo(&cargo, &below("cargo"))?;
         set.insert("CARGO_HOME".to_owned(), below("cargo").display().to_string());
     }
     // Go takes modules from the downloads of another cache as if they came from a server.
     let gopath = users("GOPATH", "go").map(|path| path.join("pkg/mod"));
     if let Some(downloads) = users("GOMODCACHE", "go/pkg/mod").or(gopath).map(|cache| cache.join("cache/download")).filter(|path| path.is_dir()) {
-        fs::create_dir_all(below("go-mod"))?;
+        plain(&below("go-mod"))?;
         set.insert("GOMODCACHE".to_owned(), below("go-mod").display().to_string());
         set.insert("GOPROXY".to_owned(), format!("file://{}", downloads.display()));
         // What it unpacks can be removed again.
@@ -68,7 +70,7 @@ pub(super) async fn until_over(folder: PathBuf, run: impl Future<Output = Result
 /// Makes a `CARGO_HOME` that has what the user's has, where cargo can unpack and lock.
 fn link_cargo(users: &Path, own: &Path) -> io::Result<()> {
     for name in CARGO {
-        link(&users.join(name), &own.join(name))?;
+        link(&users.join(name), own, Path::new(name))?;
     }
     // One folder a registry, and in it one a package.
     let registries = entries(&users.join("registry/src"));
@@ -76,21 +78,36 @@ fn link_cargo(users: &Path, own: &Path) -> io::Result<()> {
     for (registry, package) in packages.take(PACKAGES_MAX) {
         let names = registry.file_name().zip(package.file_name());
         if let Some((registry, name)) = names {
-            link(&package, &own.join("registry/src").join(registry).join(name))?;
+            link(&package, own, &Path::new("registry/src").join(registry).join(name))?;
         }
     }
     Ok(())
+}
+
+/// Makes a folder, and puts it in the place of a link: a command of the run may have left one, and whatever is made here would
+/// be made where that leads.
+fn plain(folder: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => fs::remove_file(folder)?,
+        Err(_) => {}
+    }
+    fs::create_dir(folder)
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Links to what is there, where nothing stands yet.
-fn link(to: &Path, at: &Path) -> io::Result<()> {
+/// Links to what is there, where nothing stands yet at a place in a folder.
+fn link(to: &Path, own: &Path, at: &Path) -> io::Result<()> {
     let (Ok(to), Some(above)) = (to.canonicalize(), at.parent()) else { return Ok(()) };
-    fs::create_dir_all(above)?;
-    match symlink(to, at) {
+    let mut folder = own.to_owned();
+    for part in above {
+        folder.push(part);
+        plain(&folder)?;
+    }
+    match symlink(to, own.join(at)) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -112,7 +129,15 @@ mod tests {
         let environment = BTreeMap::from([("HOME", at("home")), ("GOFLAGS", "-x".into())].map(|(name, value)| (name.to_owned(), value.display().to_string())));
         // A run that is resumed finds them there.
         make(&at("run"), &environment).unwrap();
+        // Where a command has left links in the place of folders, nothing is made where they lead.
+        fs::create_dir(at("elsewhere")).unwrap();
+        for name in ["run/npm", "run/cargo/registry"] {
+            fs::remove_dir_all(at(name)).unwrap();
+            symlink(at("elsewhere"), at(name)).unwrap();
+        }
         let set = make(&at("run"), &environment).unwrap();
+        assert_eq!(entries(&at("elsewhere")), [] as [PathBuf; 0]);
+        assert!(at("run/npm").symlink_metadata().unwrap().is_dir());
         let cargo = Path::new(&set["CARGO_HOME"]);
         assert_eq!(fs::read_to_string(cargo.join("registry/src/io/a-1/lib.rs")).unwrap(), "a");
         assert!(!cargo.join("credentials.toml").exists(), "no key");

@@ -147,6 +147,14 @@ pub enum GitError {
         /// Why the branch did not move.
         reason: String,
     },
+    /// The folder of runs holds what no run of this machine wrote.
+    #[error("use the runs in `.spinney/state`: the repository itself brings `{path}`{}, and no run of this checkout has written that", others(*files))]
+    BringsState {
+        /// The first of the files.
+        path: String,
+        /// How many there are.
+        files: usize,
+    },
     /// Git refused or failed.
     #[error("run `git {command}`: {reason}")]
     Failed {
@@ -188,6 +196,10 @@ pub enum GitError {
     },
 }
 
+fn others(files: usize) -> String {
+    if files > 1 { format!(" and {} more", files - 1) } else { String::new() }
+}
+
 impl GitError {
     /// What whoever stands in the wrong place, or has the wrong git, can do about it.
     pub fn hint(&self) -> Option<&'static str> {
@@ -198,6 +210,9 @@ impl GitError {
             GitError::CheckoutBusy { .. } => Some("try again when it is done; where no git runs there any more, remove that file"),
             GitError::HalfLanded { .. } => Some("`git status` shows them; `git restore` brings them back"),
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
+            GitError::BringsState { .. } => {
+                Some("`git rm -r -q .spinney/state` removes them; with `--cached` the files stay, and are taken for this checkout's own")
+            }
             GitError::HoldsSecret { .. } => Some("take the value out, or leave the file to git's ignore rules"),
             _ => None,
         }

@@ -11,6 +11,7 @@
 //! on which `capture` and `checkpoint` build; `merge_tree` merges in the object database. Everything here blocks:
 //! call it through `tasks::blocking`.
 mod bring;
+mod brought;
 mod capture;
 mod checkpoint;
 mod commit;

@@ -4,6 +4,7 @@
 //! review), no name may be taken for `.git` by any file system, no file may be larger than the limit, and every path must
 //! lie in the step's scope, and nothing may hold the value of a secret. Only what the agent changed is judged; what the base holds is the user's.
 use super::{
+    brought,
     objects::{Blob, Change, Mode},
     path,
     scope::{Scope, ScopeError},
@@ -58,6 +59,8 @@ pub enum Violation {
     Submodule(String),
     /// A name that some file system takes for `.git`.
     GitName(String),
+    /// A name in the folder of runs.
+    State(String),
     /// A file beyond the limit.
     TooLarge {
         /// The file.
@@ -96,6 +99,7 @@ impl fmt::Display for Violation {
                 )
             }
             Violation::GitName(path) => write!(f, "`{path}` has a name that stands for `.git` on some file systems"),
+            Violation::State(path) => write!(f, "`{path}` is in the folder in which Spinney keeps its runs; nothing there belongs into a commit"),
             Violation::TooLarge { path, bytes } => write!(f, "`{path}` has {bytes} bytes, more than a file may have; add it to `.gitignore` if it was built"),
             Violation::Secret { path, name } => {
                 write!(f, "`{path}` holds the value of the secret `{name}`: take it out, or leave the file to git's ignore rules")
@@ -114,6 +118,9 @@ pub(super) fn judge(policy: &TreePolicy, change: &Change, link: Option<&[u8]>) -
     }
     if change.before.is_none() && names_git(&path::unquote(path)) {
         found.push(Violation::GitName(path.clone()));
+    }
+    if change.after.is_some() && brought::is_in(brought::STATE, &path::unquote(path)) {
+        found.push(Violation::State(path.clone()));
     }
     match &change.after {
         Some(Blob { mode: Mode::Gitlink, .. }) if change.before.as_ref().is_some_and(|before| before.mode == Mode::Gitlink) => {

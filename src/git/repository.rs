@@ -1,5 +1,6 @@
 //! Finding a repository, and what is read from it once.
 use super::{
+    brought,
     commit::Identity,
     error::GitError,
     merge_tree::is_driver,
@@ -52,7 +53,7 @@ impl Repository {
     /// git sees the few variables of it that it needs to find its configuration and the filters it starts.
     ///
     /// # Errors
-    /// `NotFound`, `Bare`, `TooOld` or `Program`, each with what to do.
+    /// `NotFound`, `Bare`, `TooOld`, `Program` or `BringsState`, each with what to do.
     pub fn open(from: &Path, environment: &BTreeMap<String, String>) -> Result<Repository, GitError> {
         let program = Git::new(program::environment(environment))?;
         let settings = program::settings();
@@ -75,7 +76,11 @@ impl Repository {
             program,
             settings,
         };
-        Ok(Repository(Arc::new(found)))
+        let repository = Repository(Arc::new(found));
+        let checkout = repository.main_checkout();
+        let git_dir = if checkout == repository.root() { &repository.0.git_dir } else { &repository.0.common_dir };
+        brought::refuse(checkout, git_dir, repository.program(), repository.0.libgit2)?;
+        Ok(repository)
     }
 
     /// Returns the top folder of the checkout it was opened from.

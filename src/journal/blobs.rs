@@ -76,7 +76,7 @@ impl Blobs {
         let id = BlobId::of(content);
         let path = self.path(&id)?;
         // What is there is compared and not trusted: a cut file would otherwise stay cut for ever.
-        if fs::read(&path).is_ok_and(|kept| kept == content) {
+        if read_plain(&path).is_ok_and(|kept| kept == content) {
             return Ok(id);
         }
         match write_whole(&path, content) {
@@ -106,7 +106,7 @@ impl Blobs {
     /// All of `BlobError`.
     pub fn get(&self, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let path = self.path(id)?;
-        let content = fs::read(&path).map_err(|source| match source.kind() {
+        let content = read_plain(&path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => BlobError::Missing { id: id.clone(), dir: self.dir.clone() },
             _ => BlobError::Io { id: id.clone(), path: path.clone(), source },
         })?;
@@ -122,6 +122,11 @@ impl Blobs {
 
 /// What the name of a file begins with that is not whole yet.
 const UNFINISHED: &str = ".tmp-unfinished-";
+
+/// Reads a file where it is a plain one: a pipe in its place would have whoever reads it wait for ever.
+pub(crate) fn read_plain(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.is_file() { fs::read(path) } else { Err(io::Error::other("it is not a plain file")) }
+}
 
 /// Writes a file so that it is there whole or not at all.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {

@@ -20,7 +20,7 @@ mod watch;
 mod writer;
 
 pub use blobs::{BlobError, Blobs};
-pub(crate) use blobs::{clear_unfinished, write_whole};
+pub(crate) use blobs::{clear_unfinished, read_plain, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};
 pub(crate) use conversation::{CARRIES, PERSON};
 pub use folder::{RunDir, RunDirError};

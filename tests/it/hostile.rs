@@ -87,3 +87,43 @@ impl Write for Broken {
         Err(self.0.into())
     }
 }
+
+/// A workflow whose one result is kept, and one that waits for a person before it writes outside.
+const KEPT: &str = "version: 1\nname: kept\nsteps:\n  check: { run: 'echo HONEST', cache: { key: k } }\n  tell: { needs: [check], run: 'echo told {{ steps.check.stdout | sh }}' }\noutputs: { told: '{{ steps.tell.stdout }}' }\n";
+const WAITS: &str = "version: 1\nname: waits\nsteps:\n  ask: { approve: { message: 'Go on?' } }\n  last: { needs: [ask], run: 'touch \"$HOME/outside\"' }\n";
+
+#[test]
+fn runs_and_results_that_a_repository_brings_are_nobodys() {
+    let theirs = Bench::new().workflow("kept", KEPT).workflow("waits", WAITS);
+    theirs.spinney(&["run", "kept", "--unconfined"]).code(0);
+    theirs.spinney(&["run", "waits", "--unconfined"]).code(3);
+    let waiting = theirs.newest().0;
+    theirs.git(&["add", "-f", ".spinney"]);
+    theirs.git(&["commit", "-q", "-m", "bring"]);
+    let ours = Bench::new();
+    ours.git(&["pull", "-q", "--no-rebase", "--allow-unrelated-histories", "--no-edit", &theirs.repo().display().to_string()]);
+    for words in [&["run", "kept"][..], &["plan", "kept"], &["resume", &waiting], &["approve", &waiting], &["runs"], &["doctor"], &["clean"]] {
+        let said = ours.spinney(words);
+        let (code, all) = (said.code, format!("{}{}", said.out, said.err));
+        assert_ne!(code, 0, "{words:?}: {all}");
+        assert!(all.contains("the repository itself brings `.spinney/state/") && all.contains("`git rm -r"), "{words:?}: {all}");
+    }
+    assert!(!ours.path("home/outside").exists());
+    // Nothing of it is there once it is removed, and what this checkout has done itself is believed.
+    ours.git(&["rm", "-r", "-q", "-f", ".spinney/state"]);
+    assert!(ours.spinney(&["runs"]).code(0).out.contains("no runs"));
+    assert!(ours.spinney(&["run", "kept", "--unconfined"]).code(0).out.contains("told HONEST"));
+    // Whoever committed them by mistake keeps them.
+    theirs.git(&["rm", "-r", "-q", "--cached", ".spinney/state"]);
+    assert!(theirs.spinney(&["runs"]).code(0).out.contains(&waiting));
+}
+
+#[test]
+fn an_agent_cannot_commit_a_run() {
+    let bench = Bench::new().workflow("one", ONE);
+    let script = format!("{}      - say: done\n", WRITES.replace("file_path: new", "file_path: .Spinney/state/cache/k"));
+    let (said, records) = bench.run("one", &script, &["--on-ask", "allow"]);
+    assert_ne!(said.code, 0);
+    let why = crate::fixture::outcome(&records, "work").to_string();
+    assert!(why.contains("in which Spinney keeps its runs"), "{why}");
+}

@@ -110,6 +110,27 @@ fn a_request_to_terminate_is_an_interrupt_with_its_own_code() {
 }
 
 #[test]
+fn what_is_to_be_ignored_since_the_start_is_ignored() {
+    let bench = Bench::new().workflow("held", "version: 1\nname: held\nsteps: { hold: { run: 'echo up > \"$HOME/up\"; read line < \"$HOME/go\"' } }\n");
+    for pipe in ["up", "go"] {
+        assert!(Command::new("mkfifo").arg(bench.path("home").join(pipe)).status().unwrap().success());
+    }
+    let mut program = Command::new("sh")
+        .args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_spinney"), "run", "held", "--unconfined"])
+        .current_dir(bench.repo())
+        .env_clear()
+        .envs(bench.environment())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(fs::read_to_string(bench.path("home/up")).unwrap(), "up\n");
+    send(&program, Signal::HUP);
+    send(&program, Signal::INT);
+    fs::write(bench.path("home/go"), "go\n").unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn what_a_killed_process_left_running_is_ended_by_the_next() {
     let (bench, mut program) = slow("");
     program.kill().unwrap();

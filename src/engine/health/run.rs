@@ -8,7 +8,7 @@ use crate::{
     },
     event::{BlobId, CommitId, Event, Isolation, NodeId, Record, Recovery, RunId, because},
     git::{Expected, GitError, Repository, Unsound, short_name},
-    journal::{self, BlobError, Blobs, StoreError},
+    journal::{self, BlobError, Blobs, StoreError, read_plain},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -305,7 +305,7 @@ fn blobs(dir: &Path, records: &[Record]) -> Vec<Fault> {
 }
 
 fn holds(file: &Path, content: &BlobId) -> bool {
-    fs::read(file).is_ok_and(|bytes| BlobId::of(&bytes) == *content)
+    read_plain(file).is_ok_and(|bytes| BlobId::of(&bytes) == *content)
 }
 
 fn ids(event: &Event) -> Vec<&BlobId> {

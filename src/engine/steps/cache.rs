@@ -18,6 +18,7 @@ use crate::{
     agent::{Trouble, blocking},
     event::{BlobId, CommitId, Event, Failure, FailureKind, Isolation, RunId, Success},
     git::{Captured, Change, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
+    journal::read_plain,
     plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts,
     secrets::Secrets,
@@ -123,7 +124,10 @@ impl Store {
     /// Reads an entry, which counts as no use of it.
     fn read(&self, key: &str) -> Option<Entry> {
         let path = self.folder.join(key);
-        let text = fs::read_to_string(&path).ok()?;
+        if fs::symlink_metadata(&path).is_err() {
+            return None;
+        }
+        let text = read_plain(&path).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
         let whole = text.split_once('\n').filter(|(hash, body)| BlobId::of(body.as_bytes()).0 == *hash);
         let entry = whole.and_then(|(_, body)| serde_json::from_str(body).ok());
         if entry.is_none() {
