@@ -1,7 +1,7 @@
 //! How much of one request the next one begins with: what a provider's prompt cache can read, worked out from the bytes.
 use spinney::{
     event::{NodeId, StepId},
-    llm::{Endpoint, ModelCall, ModelError, Protocol, Target, provider},
+    llm::{Endpoint, ModelCall, ModelError, Ordinal, Protocol, Target, provider},
     message::{Block, Message, Role, ToolCall, ToolResult, ToolSpec},
 };
 use std::sync::Arc;
@@ -34,6 +34,7 @@ pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Ve
     let request = |messages: &[Arc<Message>]| {
         let call = ModelCall {
             node: &node,
+            ordinal: Ordinal::default(),
             agent: "coder",
             models: &[],
             effort: None,

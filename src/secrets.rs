@@ -53,7 +53,7 @@ struct Known {
 struct Forms {
     search: AhoCorasick,
     /// In order.
-    forms: Vec<String>,
+    texts: Vec<String>,
     /// What stands for each.
     marks: Vec<String>,
 }
@@ -61,15 +61,15 @@ struct Forms {
 impl Forms {
     /// Takes forms with what stands for each; `None` where they are too much to search for.
     fn of(forms: BTreeMap<String, String>) -> Option<Forms> {
-        let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
-        let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms).ok()?;
-        Some(Forms { search, forms, marks })
+        let (texts, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
+        let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts).ok()?;
+        Some(Forms { search, texts, marks })
     }
 
     /// Returns whether one of them begins with a text and goes on behind it.
     fn goes_on(&self, text: &[u8]) -> bool {
-        let after = self.forms.partition_point(|form| form.as_bytes() <= text);
-        self.forms.get(after).is_some_and(|form| form.as_bytes().starts_with(text))
+        let after = self.texts.partition_point(|form| form.as_bytes() <= text);
+        self.texts.get(after).is_some_and(|form| form.as_bytes().starts_with(text))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
     journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent},
-    llm::{Model, ModelCall, ModelError, ModelErrorKind},
+    llm::{Model, ModelCall, ModelError, ModelErrorKind, Ordinal},
     message::{Message, Reply},
     plan::AgentSpec,
     sandbox::Sandbox,
@@ -80,6 +80,8 @@ pub struct Session {
     pub node: NodeId,
     /// Who it is.
     pub spec: Arc<AgentSpec>,
+    /// Which attempt at it this is.
+    pub attempt: u32,
     /// Its rules.
     pub permissions: Permissions,
     /// Where and how its calls run.
@@ -325,6 +327,7 @@ impl<'a> Agent<'a> {
         let spec = &self.session.spec;
         let call = ModelCall {
             node: &self.session.node,
+            ordinal: Ordinal { attempt: self.session.attempt, settled: self.talk.settled() },
             agent: &spec.name,
             models: &model,
             effort: spec.model.effort.as_deref(),

@@ -124,6 +124,7 @@ pub fn configuration(project: Result<&Project, &SetupError>) -> Vec<Check> {
 /// workflows, as far as they compile.
 pub fn named(project: &Project, models: &Models) -> BTreeMap<String, String> {
     let mut named = BTreeMap::new();
+    let others = project.endpoints().other_names();
     for found in project.library.all(Kind::Workflow).into_iter().filter(|found| found.root == RootKind::Project) {
         let Ok((plan, _)) = project.workflow(&found.name).and_then(|workflow| project.compile(&workflow, models)) else { continue };
         for choice in plan.agents.values().flat_map(|agent| &agent.model.choices).filter(|choice| !choice.contains("{{")) {
@@ -131,10 +132,10 @@ pub fn named(project: &Project, models: &Models) -> BTreeMap<String, String> {
         }
     }
     for (alias, (said, file)) in project.configuration.aliases() {
-        named.extend(said.choices.iter().map(|choice| (choice.value.clone(), format!("alias `{alias}` of {file}"))));
+        named.extend(said.choices.iter().map(|choice| (others.own(choice), format!("alias `{alias}` of {file}"))));
     }
     let default = models.default.clone().filter(|default| default.contains('/'));
-    named.extend(default.map(|default| (default, "whoever names none".to_owned())));
+    named.extend(default.map(|default| (others.own(&default), "whoever names none".to_owned())));
     named
 }
 

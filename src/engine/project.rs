@@ -317,6 +317,7 @@ impl Project {
             workflows: self.library.all(Kind::Workflow).into_iter().map(|found| (found.name.clone(), self.workflow_file(found))).collect(),
             prices: models.prices.clone(),
             providers: models.providers.iter().cloned().collect(),
+            other_names: self.endpoints().other_names(),
             default_model: models.default.clone(),
             aliases: self.configuration.aliases(),
             defaults: self.configuration.defaults(),

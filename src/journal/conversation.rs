@@ -52,6 +52,7 @@ pub struct Talk {
     fallen: Vec<Failure>,
     choice: usize,
     spent: Spent,
+    settled: u32,
     tally: Tally,
     sizing: Sizing,
     last_stop: Option<String>,
@@ -277,12 +278,20 @@ pub(crate) const CARRIES: &str = "Notification";
 pub(crate) const PERSON: &str = "#person";
 
 impl Talk {
+    /// Returns how often it was settled what becomes of a request: by a reply, by what follows from none, by a shorter one instead.
+    pub fn settled(&self) -> u32 {
+        self.settled
+    }
+
     /// Returns the files that the agent knows, by path, each with what it last read or wrote there.
     pub fn seen(&self) -> impl Iterator<Item = (&String, &BlobId)> {
         self.seen.iter()
     }
 
     fn apply(&mut self, event: &Event) {
+        if matches!(event, Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. }) {
+            self.settled += 1;
+        }
         match event {
             Event::AgentBriefed { brief, .. } => {
                 self.push(brief.message.clone());

@@ -2,7 +2,7 @@
 //!
 //! The environment is read by `cli` and handed down as a function. A key is a [`Secret`]: nothing shows it.
 use super::{Capabilities, ModelError, ModelErrorKind, Price, anthropic::VERSION, capability};
-use crate::{event::BlobId, http::Timeouts, secrets::Secrets};
+use crate::{event::BlobId, http::Timeouts, plan::OtherNames, secrets::Secrets};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -292,6 +292,11 @@ impl Endpoints {
     fn key<'n>(&self, name: &'n str) -> &'n str {
         let other = OTHER_NAMES.iter().find(|(other, _)| *other == name && !self.0.contains_key(name));
         other.map_or(name, |(_, own)| own)
+    }
+
+    /// Returns the other names by which there is a provider here.
+    pub fn other_names(&self) -> OtherNames {
+        OtherNames(OTHER_NAMES.iter().filter(|(other, own)| self.key(other) == *own).map(|(other, own)| ((*other).to_owned(), (*own).to_owned())).collect())
     }
 
     /// Returns what a `provider/model` can do, whether its provider is known or not.

@@ -57,6 +57,8 @@ use std::sync::Arc;
 pub struct ModelCall<'a> {
     /// Who asks; for traces, scripts and fairness, never sent.
     pub node: &'a NodeId,
+    /// Which of that one's requests it is; for recordings, never sent.
+    pub ordinal: Ordinal,
     /// The agent's name; for traces and scripts, never sent.
     pub agent: &'a str,
     /// `provider/model`, in order of preference. Once a reply is in the transcript: only the one that gave it.
@@ -79,6 +81,15 @@ pub struct ModelCall<'a> {
     pub container: Option<&'a str>,
     /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.
     pub messages: &'a [Arc<Message>],
+}
+
+/// Which of its node's requests one is: one that is sent again since its end was not kept has the same ordinal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ordinal {
+    /// The attempt at the node.
+    pub attempt: u32,
+    /// How often it was settled before what becomes of a request, as the journal has it.
+    pub settled: u32,
 }
 
 /// What an agent talks to.

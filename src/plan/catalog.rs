@@ -34,6 +34,8 @@ pub struct Catalog {
     pub prices: Prices,
     /// Providers that are built in or configured.
     pub providers: BTreeSet<String>,
+    /// Other names of providers, each with the one it leads to: in a plan none of them stands.
+    pub other_names: OtherNames,
     /// The model for whoever names none, from the user's configuration or the environment.
     pub default_model: Option<String>,
     /// Aliases of the configuration, each with the file it stands in; a workflow's own come first.
@@ -42,6 +44,18 @@ pub struct Catalog {
     pub defaults: Defaults,
     /// `--model ALIAS=provider/model`: aliases overridden for this run.
     pub model_overrides: BTreeMap<String, String>,
+}
+
+/// Other names of providers, each with the one it leads to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OtherNames(pub BTreeMap<String, String>);
+
+impl OtherNames {
+    /// Returns a `provider/model` by its provider's own name.
+    pub fn own(&self, model: &str) -> String {
+        let named = model.split_once('/').and_then(|(provider, id)| Some((self.0.get(provider)?, id)));
+        named.map_or_else(|| model.to_owned(), |(own, id)| format!("{own}/{id}"))
+    }
 }
 
 /// An agent that stands in a file of its own.

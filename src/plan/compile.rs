@@ -4,7 +4,7 @@
 //! frame; each step with its agent or the workflow it calls; templates; the writers and how their work comes together. An
 //! error in one does not keep the others from being told.
 use super::{
-    AgentSpec, CallSpec, Catalog, Edge, JudgeSpec, Limits, LoopSpec, MergeSpec, OrchestratorSpec, Plan, PlannedStep, Reads, SelectSpec, Work,
+    AgentSpec, CallSpec, Catalog, Edge, JudgeSpec, Limits, LoopSpec, MergeSpec, OrchestratorSpec, OtherNames, Plan, PlannedStep, Reads, SelectSpec, Work,
     agents::Agents,
     calls::Calls,
     checks::Checks,
@@ -86,7 +86,8 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
         return Err(findings.into_errors());
     }
     let hooks = written.names(&workflow.hooks);
-    let shared = Shared { workflow, limits, agents, models: Arc::new(models), files: Arc::new(files), hooks, written: Arc::new(written.all) };
+    let (models, other_names, files) = (Arc::new(models), Arc::new(calls.catalog.other_names.clone()), Arc::new(files));
+    let shared = Shared { workflow, limits, agents, models, other_names, files, hooks, written: Arc::new(written.all) };
     let plan = Freezer { frames: &frames, schemas: &schemas, items: &items, called: &called, shared: &shared }.plan(resolved, orchestrator);
     let plan = plan.expect("nothing is left out of a plan without an error");
     findings.into_warnings().map(|warnings| (plan, warnings))
@@ -189,6 +190,7 @@ struct Shared<'a> {
     limits: Limits,
     agents: Arc<BTreeMap<String, Arc<AgentSpec>>>,
     models: Arc<BTreeMap<String, super::ModelSpec>>,
+    other_names: Arc<OtherNames>,
     files: Arc<BTreeMap<String, Arc<Source>>>,
     hooks: Vec<String>,
     written: Arc<Vec<WrittenHooks>>,
@@ -206,6 +208,7 @@ impl Shared<'_> {
             agents: self.agents.clone(),
             files: self.files.clone(),
             models: self.models.clone(),
+            other_names: self.other_names.clone(),
             orchestrator: None,
             limits: self.limits,
             budget: workflow.budget.as_deref().cloned(),

@@ -1,5 +1,5 @@
 //! The graph: steps as nodes, needs as edges, found by id in constant time.
-use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, PlannedStep, Reads, WrittenHooks};
+use super::{AgentSpec, Limits, ModelSpec, OrchestratorSpec, OtherNames, PlannedStep, Reads, WrittenHooks};
 use crate::{
     event::{NodeId, NodeName, StepId},
     source::{Source, Spanned},
@@ -40,6 +40,8 @@ pub struct Plan {
     pub files: Arc<BTreeMap<String, Arc<Source>>>,
     /// What each alias of a model stands for.
     pub models: Arc<BTreeMap<String, ModelSpec>>,
+    /// Other names of providers, for models that templates name.
+    pub other_names: Arc<OtherNames>,
     /// The agent that watches over the run.
     pub orchestrator: Option<OrchestratorSpec>,
     /// Limits of the run tree.
@@ -111,6 +113,12 @@ impl Plan {
     /// Returns how many steps it has with those of everything inside it, a workflow counted for each call.
     pub fn size(&self) -> usize {
         self.on_failure.iter().chain(&self.finally).fold(self.graph.size, |sum, plan| sum.saturating_add(plan.size()))
+    }
+
+    /// Returns what the name of a model stands for that a template has made: an alias, or a `provider/model`.
+    pub fn model(&self, name: &str) -> ModelSpec {
+        let plain = || ModelSpec { choices: vec![self.other_names.own(name)], ..ModelSpec::default() };
+        self.models.get(name).cloned().unwrap_or_else(plain)
     }
 
     /// Returns the ids of all steps, needs before what needs them.

@@ -52,8 +52,8 @@ impl<'a> Models<'a> {
     fn alias(&self, name: &str) -> Option<ModelSpec> {
         let (alias, said) = self.aliases.get(name)?;
         let (choices, said) = match self.catalog.model_overrides.get(name) {
-            Some(choice) => (vec![choice.clone()], AliasSaid::Override),
-            None => (alias.choices.iter().map(|choice| choice.value.clone()).collect(), said.clone()),
+            Some(choice) => (vec![self.catalog.other_names.own(choice)], AliasSaid::Override),
+            None => (alias.choices.iter().map(|choice| self.catalog.other_names.own(choice)).collect(), said.clone()),
         };
         let (effort, max_output_tokens) = (alias.effort.clone(), alias.max_output_tokens);
         Some(ModelSpec { choices, effort, max_output_tokens, named: NamedBy::default(), alias: Some(Alias { name: name.to_owned(), said }) })
@@ -69,7 +69,7 @@ impl<'a> Models<'a> {
             return None;
         }
         self.check_choice(name, findings);
-        Some(ModelSpec { choices: vec![name.value.clone()], named, ..ModelSpec::default() })
+        Some(ModelSpec { choices: vec![self.catalog.other_names.own(name)], named, ..ModelSpec::default() })
     }
 
     /// Checks a model that a template chooses, as far as its matrix tells which there can be.

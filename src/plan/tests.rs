@@ -61,6 +61,7 @@ fn catalog() -> Catalog {
         ..Agent::default()
     };
     Catalog {
+        other_names: OtherNames::default(),
         defaults: crate::workflow::Defaults::default(),
         aliases: std::collections::BTreeMap::new(),
         tools: [
@@ -208,6 +209,10 @@ fn an_override_takes_the_place_of_an_alias() {
     let (plan, _) = compile_with(FLOW, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(plan.agents["coder"].model.choices, ["google/q"]);
     assert_eq!(plan.agents["coder"].model.effort.as_deref(), Some("high"));
+    catalog.other_names.0.insert("google".to_owned(), "openai".to_owned());
+    let (plan, _) = compile_with(FLOW, &catalog).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(plan.agents["coder"].model.choices, ["openai/q"], "no other name stands in a plan");
+    assert_eq!((plan.model("google/a/b").choices, plan.model("large").choices), (vec!["openai/a/b".to_owned()], vec!["openai/q".to_owned()]));
     catalog.model_overrides.insert("huge".to_owned(), "google/q".to_owned());
     let errors = compile_with(FLOW, &catalog).expect_err("there is no such alias");
     assert_eq!(errors.found[0].code, codes::UNKNOWN_MODEL);

@@ -84,6 +84,26 @@ fn a_spend_limit_or_a_long_wait_parks_the_run_and_resume_finishes_it() {
     }
 }
 
+#[test]
+fn another_name_of_a_provider_is_no_other_provider_where_money_is_at_its_end() {
+    let spent = || Answer::Status(402, Vec::new(), r#"{"error":{"code":402,"message":"no money","status":"RESOURCE_EXHAUSTED"}}"#.to_owned());
+    for (model, step) in [
+        ("{ use: [gemini/gemini-3.7-flash, google/gemini-3.6-pro] }", "model: strong"),
+        ("{ use: [google/gemini-3.7-flash, gemini/gemini-3.6-pro] }", "model: strong"),
+        ("{ use: [gemini/gemini-3.7-flash] }", "matrix: { m: [google/gemini-3.7-flash] }, model: \"{{ matrix.m }}\""),
+    ] {
+        let gemini = server(move |_| spent());
+        let workflow = format!(
+            "version: 1\nname: w\nmodels: {{ strong: {model} }}\nagents: {{ reader: {{ system: \"You read.\", model: gemini/gemini-3.7-flash }} }}\nsteps:\n  read: {{ agent: reader, prompt: \"go\", {step} }}\n"
+        );
+        let bench = bench(&gemini, &workflow).env("GEMINI_BASE_URL", &gemini.openai_url()).env("GEMINI_API_KEY", "sk-3");
+        bench.spinney(&["run", "w"]).code(3);
+        assert_eq!(gemini.asked().len(), 1, "{model}");
+        let records = serde_json::to_string(&checked(&bench)).unwrap();
+        assert!(records.contains("\"models\":[\"gemini/gemini-3.7-flash\"") && !records.contains("\"models\":[\"google/"), "{model}");
+    }
+}
+
 /// An answer that says itself that the same request makes no sense now, so that nobody waits for another.
 fn down() -> Answer {
     Answer::Status(503, vec![("x-should-retry", "false".to_owned())], r#"{"error":{"type":"overloaded_error","message":"we are down"}}"#.to_owned())

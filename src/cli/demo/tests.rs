@@ -3,7 +3,7 @@ use super::*;
 use crate::{
     event::{NodeId, StepId},
     library::{Kind, Library, Places},
-    llm::{Model as _, ModelCall, Silent, script::Script},
+    llm::{Model as _, ModelCall, Ordinal, Silent, script::Script},
     message::{Message, Reply, ToolCall, ToolResult},
     source::Source,
     workflow::Workflow,
@@ -42,6 +42,7 @@ impl Talk {
         let node = NodeId::step(&StepId::from("s"));
         let call = ModelCall {
             node: &node,
+            ordinal: Ordinal::default(),
             agent: self.agent,
             models: &[],
             effort: None,

@@ -226,14 +226,13 @@ impl<'a> Known<'a> {
         if !agent.model.choices.iter().any(|choice| choice.contains("{{")) || (step.is_fan() && items.is_none()) {
             return Vec::new();
         }
-        let plain = |name| ModelSpec { choices: vec![name], ..ModelSpec::default() };
         let mut choices: Vec<ChoicePreview> = Vec::new();
         let whole: Vec<Option<&Item>> = items.map_or_else(|| vec![None], |items| items.iter().map(Some).collect());
         for item in whole {
             let scope = with_item(step, item, at);
             let names: Option<Vec<String>> = agent.model.choices.iter().map(|choice| prompts::render(choice, &scope).ok()).collect();
             let Some(names) = names else { return Vec::new() };
-            let specs: Vec<ModelSpec> = names.into_iter().map(|name| plan.models.get(&name).cloned().unwrap_or_else(|| plain(name))).collect();
+            let specs: Vec<ModelSpec> = names.iter().map(|name| plan.model(name)).collect();
             let models: Vec<String> = specs.iter().flat_map(|spec| spec.choices.clone()).collect();
             let by = |alias: &ModelSpec| super::named(&ModelSpec { named: agent.model.named, ..alias.clone() }, self.default_from);
             let from = specs.first().map(by).unwrap_or_default();

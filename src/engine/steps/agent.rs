@@ -98,7 +98,7 @@ pub(super) fn chosen(plan: &Plan, scope: &prompts::Scope, agent: &Arc<AgentSpec>
     }
     let mut own = (**agent).clone();
     let choices = own.model.choices.iter().map(|choice| rendered(scope, "model", choice)).collect::<Result<Vec<_>, _>>()?;
-    own.model.choices = choices.into_iter().flat_map(|name| plan.models.get(&name).map_or(vec![name], |alias| alias.choices.clone())).collect();
+    own.model.choices = choices.iter().flat_map(|name| plan.model(name).choices).collect();
     let skills = own.skills.iter().map(|skill| rendered(scope, "skills", skill)).collect::<Result<BTreeSet<_>, _>>()?;
     own.skills = skills.into_iter().collect();
     Ok(Arc::new(own))

@@ -191,6 +191,7 @@ impl Services {
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
         Ok(Session {
             node: node.clone(),
+            attempt: 1,
             permissions,
             tools: ToolContext {
                 cwd: place.cwd().to_owned(),

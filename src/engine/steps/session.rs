@@ -92,7 +92,7 @@ impl Sessions {
         let Opening { node, agent, place, spent, cancel } = opening;
         let whose = Whose { node, run: &self.run, cancel, pulse: &self.pulse };
         let mut session = self.services.session(whose, agent.clone(), place.clone())?;
-        session.is_retried = self.is_retried;
+        (session.attempt, session.is_retried) = (self.attempt, self.is_retried);
         if !may_delegate(&agent) {
             let named = (format!("the budget of agent `{}`", agent.name), "raise the agent's `max_turns` or `budget`, or split its task");
             let account = Account::within(&self.account, named, agent.limits, spent);

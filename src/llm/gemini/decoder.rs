@@ -113,7 +113,9 @@ impl GeminiDecoder {
         }
         let grounding: Value = candidate.get("groundingMetadata").and_then(|grounding| serde_json::from_str(grounding).ok()).unwrap_or_default();
         if let Some(queries) = grounding["webSearchQueries"].as_array() {
-            self.counts.searches = Some(queries.len() as u64);
+            // Before its third version a prompt is charged for that was grounded, however often it searched.
+            let is_by_prompt = ["/gemini-1", "/gemini-2"].iter().any(|old| self.label.contains(old));
+            self.counts.searches = Some(if is_by_prompt { u64::from(!queries.is_empty()) } else { queries.len() as u64 });
         }
         if let Some(word) = candidate.text("finishReason") {
             self.finish = Some(word);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::message::{Block, Raw, Reply, StopReason, Usage};
 use serde_json::{Value, value::RawValue};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More items than any reply has.
 const MAX_ITEMS: usize = 4_096;
@@ -26,6 +26,8 @@ pub(super) struct ResponsesDecoder {
     label: String,
     ids: Ids,
     items: BTreeMap<u64, String>,
+    /// The items, and what they are called.
+    taken: BTreeSet<String>,
     stop: Option<StopReason>,
     guess: Guess,
     counts: Counts,
@@ -37,6 +39,7 @@ impl ResponsesDecoder {
             label: target.label(),
             ids: Ids::of(call.messages),
             items: BTreeMap::new(),
+            taken: BTreeSet::new(),
             stop: None,
             guess: Guess::of(call),
             counts: Counts::default(),
@@ -48,15 +51,27 @@ impl ResponsesDecoder {
     }
 
     fn item(&mut self, event: &Fields) -> Result<Heard, ModelError> {
-        let index = event.get("output_index").and_then(|raw| raw.parse().ok()).ok_or_else(|| self.cut("an item has no index"))?;
         let item = event.get("item").and_then(raw_object).ok_or_else(|| self.cut("an item is not an object"))?;
         if self.items.len() >= MAX_ITEMS {
             return Err(self.cut("the reply has too many items"));
         }
-        match self.items.insert(index, item) {
-            Some(_) => Err(self.cut("two items have the same index")),
-            None => Ok(Heard::Progress),
+        if !self.is_known(&item, &["call_id"]) {
+            self.put(event.get("output_index").and_then(|raw| raw.parse().ok()), item);
         }
+        Ok(Heard::Progress)
+    }
+
+    /// Puts an item in its place. Some gateways number no items, or all alike: then they come in order.
+    fn put(&mut self, index: Option<u64>, item: String) {
+        let behind = self.items.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        self.taken.extend(names(&item).map(|(_, text)| text).chain([item.clone()]));
+        self.items.insert(index.filter(|index| !self.items.contains_key(index)).unwrap_or(behind), item);
+    }
+
+    /// Returns whether an item has come already, by whatever place, as one of these names tells: none is taken twice, since its call
+    /// would be run twice.
+    fn is_known(&self, item: &str, by: &[&str]) -> bool {
+        self.taken.contains(item) || names(item).any(|(name, text)| by.contains(&name) && self.taken.contains(&text))
     }
 
     /// Takes the whole response at its end: why it ended, what it used, and items that came with nothing else.
@@ -76,9 +91,12 @@ impl ResponsesDecoder {
         });
         let output = Fields::parse(response).ok().and_then(|fields| fields.get("output").map(str::to_owned));
         let output: Vec<Box<RawValue>> = output.and_then(|output| serde_json::from_str(&output).ok()).unwrap_or_default();
+        let most = output.len();
         for (index, item) in (0..).zip(output.into_iter().take(MAX_ITEMS)) {
-            if let Some(item) = raw_object(item.get()) {
-                self.items.entry(index).or_insert(item);
+            let Some(item) = raw_object(item.get()).filter(|item| !self.is_known(item, &["id", "call_id"])) else { continue };
+            // One under another name in the place of one that came is that one.
+            if !self.items.contains_key(&index) || self.items.len() < most {
+                self.put(Some(index), item);
             }
         }
         Ok(Heard::End)
@@ -133,6 +151,12 @@ impl Decoder for ResponsesDecoder {
         let usage = Counts { searches: Some(searches), ..counts }.usage(guess, &blocks);
         Ok(Reply { model: label, blocks, stop, usage, usd: None, usd_is_part: false, container: None })
     }
+}
+
+/// Returns what an item is called, as far as it is.
+fn names(item: &str) -> impl Iterator<Item = (&'static str, String)> {
+    let fields = Fields::parse(item).unwrap_or_default();
+    ["id", "call_id"].into_iter().filter_map(move |name| Some((name, format!("{name} {}", fields.text(name).filter(|text| !text.is_empty())?))))
 }
 
 fn raw_object(raw: &str) -> Option<String> {

@@ -128,7 +128,9 @@ fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool]) -> String {
 /// Leaves out reasoning that led to nothing, which is refused, and what could not be sent.
 fn trim(blocks: &mut Vec<&Block>) {
     blocks.retain(|block| item(block).is_some());
-    while blocks.last().is_some_and(|block| matches!(block.view(), View::Thinking(_))) {
+    // What it said on its way is a message, and stays.
+    let is_message = |block: &Block| item(block).and_then(|item| Fields::parse(&item).ok()?.text("type")).is_some_and(|kind| kind == "message");
+    while blocks.last().is_some_and(|block| matches!(block.view(), View::Thinking(_)) && !is_message(block)) {
         blocks.pop();
     }
 }

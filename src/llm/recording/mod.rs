@@ -1,15 +1,15 @@
 //! Recordings: every request and reply of a run in one file, and a model that answers from it.
 //!
 //! A recording is JSON Lines. The first line is the [`Head`]; after it come texts, each once and named by its hash, the
-//! windows of the models, and the exchanges, which name the texts that their request is made of. A line is written when its reply is
-//! there, so a recording is as complete as the run was when it stopped; a last line that was cut short is no line.
+//! windows of the models, what requests were expected to cost, and the exchanges, which name the texts that their request is made
+//! of. A line is written when its reply is there, so a recording is as complete as the run was when it stopped; a last line that was cut short is no line.
 //!
 //! What differs between two runs by nature is not compared: see `likeness`.
 mod likeness;
 mod recorder;
 mod replay;
 
-use super::{ModelCall, ModelError, ModelErrorKind};
+use super::{ModelCall, ModelError, ModelErrorKind, Ordinal};
 use crate::{
     event::{BlobId, RunId},
     message::{Reply, Usage},
@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// The version of the format that is written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read: its exchanges say nothing of which of their node's requests they are, and it has no prices.
+const OLDEST: u32 = 1;
 /// Hexadecimal digits of a text's name: 64 bits tell the texts of one run apart.
 const NAME: usize = 16;
 
@@ -50,6 +52,11 @@ pub struct Head {
 }
 
 impl Head {
+    /// Returns whether the format is one that is read.
+    fn is_readable(&self) -> bool {
+        (OLDEST..=VERSION).contains(&self.recording)
+    }
+
     /// Makes the head of a new recording.
     pub fn new(place: RunPlace, default: Option<String>, overrides: BTreeMap<String, String>) -> Head {
         Head { recording: VERSION, place, default, overrides }
@@ -95,6 +102,8 @@ enum Line {
         #[serde(default = "bound")]
         bound: bool,
     },
+    /// What a request was expected to cost, in dollars; absent where that was not known then.
+    Price { model: String, usage: Usage, usd: Option<f64> },
     /// A request and what came of it.
     Exchange(Box<Exchange>),
 }
@@ -103,6 +112,9 @@ enum Line {
 struct Exchange {
     /// Who asked.
     node: String,
+    /// Which of the node's requests it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ordinal: Option<Ordinal>,
     models: Vec<String>,
     effort: Option<String>,
     max_output_tokens: Option<u32>,

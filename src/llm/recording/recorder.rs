@@ -1,5 +1,5 @@
 //! A model whose requests and replies are written to a file.
-use super::{Answer, Exchange, Head, Line, Lost, RecordingError, VERSION, parts};
+use super::{Answer, Exchange, Head, Line, Lost, RecordingError, parts};
 use crate::{
     event::RunId,
     llm::{Model, ModelCall, ModelError, Retry, Sink},
@@ -56,7 +56,7 @@ impl Recording {
         // A line that was cut short is written again by the request it belonged to.
         let end = text.rfind('\n').map_or(0, |at| at + 1);
         let mut lines = text[..end].lines();
-        let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok()).filter(|head| head.recording == VERSION);
+        let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok()).filter(Head::is_readable);
         if !text.is_empty() && (head.is_none() || head.as_ref().map(|head| &head.place.run) != run) {
             return Err(RecordingError::Exists(path.to_owned()));
         }
@@ -119,7 +119,7 @@ fn once(line: &Line) -> Option<String> {
     match line {
         Line::Text { name, .. } => Some(name.clone()),
         Line::Window { model, .. } => Some(format!("window {model}")),
-        Line::Exchange(_) => None,
+        Line::Exchange(_) | Line::Price { .. } => None,
     }
 }
 
@@ -189,6 +189,7 @@ impl Model for Recorder {
         let parts = parts(call);
         let exchange = Exchange {
             node: call.node.to_string(),
+            ordinal: Some(call.ordinal),
             models: call.models.to_vec(),
             effort: call.effort.map(str::to_owned),
             max_output_tokens: call.max_output_tokens,
@@ -214,7 +215,9 @@ impl Model for Recorder {
     }
 
     fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
-        self.model.price(model, usage)
+        let usd = self.model.price(model, usage);
+        self.recording.add(&Line::Price { model: model.to_owned(), usage: *usage, usd });
+        usd
     }
 
     fn is_scripted(&self) -> bool {

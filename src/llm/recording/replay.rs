@@ -1,18 +1,18 @@
 //! A model that answers from a recording, and says where a request is another one.
 use super::{
-    Answer, Exchange, Head, Line, Part, RecordingError, RunPlace, VERSION,
+    Answer, Exchange, Head, Line, OLDEST, Part, RecordingError, RunPlace, VERSION,
     likeness::{Likeness, conversation, difference, translate},
     parts,
 };
 use crate::{
     clock::Clock,
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink, span},
-    message::Reply,
+    message::{Reply, Usage},
     secrets::Secrets,
 };
 use async_trait::async_trait;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -32,10 +32,38 @@ pub struct Replay {
     texts: HashMap<String, String>,
     windows: BTreeMap<String, (u64, bool)>,
     exchanges: Vec<Exchange>,
+    prices: Mutex<Vec<Priced>>,
     clock: Clock,
     here: OnceLock<(RunPlace, Secrets)>,
     state: Mutex<Vec<State>>,
     moved: Notify,
+}
+
+/// What a request was expected to use, and the dollars that this was said to cost each time that it was asked for.
+#[derive(Debug)]
+struct Priced {
+    model: String,
+    usage: Usage,
+    usd: VecDeque<Option<f64>>,
+}
+
+impl Priced {
+    fn is(&self, model: &str, usage: &Usage) -> bool {
+        self.model == model && self.usage == *usage
+    }
+}
+
+/// How far exchanges are before any request. One that was asked again with the same ordinal was lost with its process.
+fn states(exchanges: &[Exchange]) -> Vec<State> {
+    let mut last = HashMap::new();
+    let mut states = vec![State::Open; exchanges.len()];
+    for (at, exchange) in exchanges.iter().enumerate() {
+        let Some(ordinal) = exchange.ordinal else { continue };
+        if let Some(lost) = last.insert((&exchange.node, ordinal.attempt, ordinal.settled), at) {
+            states[lost] = State::PassedOver;
+        }
+    }
+    states
 }
 
 /// How far an exchange is.
@@ -71,10 +99,10 @@ impl Replay {
         let mut lines = whole.lines().enumerate();
         let (_, first) = lines.next().ok_or_else(|| wrong(1, "it is empty".to_owned()))?;
         let head: Head = serde_json::from_str(first).map_err(|error| wrong(1, format!("it does not begin as a recording does ({error})")))?;
-        if head.recording != VERSION {
-            return Err(wrong(1, format!("its format is {}, this program reads {VERSION}", head.recording)));
+        if !head.is_readable() {
+            return Err(wrong(1, format!("its format is {}, this program reads {OLDEST} to {VERSION}", head.recording)));
         }
-        let (mut texts, mut windows, mut exchanges) = (HashMap::new(), BTreeMap::new(), Vec::new());
+        let (mut texts, mut windows, mut exchanges, mut prices) = (HashMap::new(), BTreeMap::new(), Vec::new(), Vec::<Priced>::new());
         for (at, line) in lines {
             match serde_json::from_str(line).map_err(|error| wrong(at + 1, error.to_string()))? {
                 Line::Text { name, text } => {
@@ -83,6 +111,10 @@ impl Replay {
                 Line::Window { model, tokens, bound } => {
                     windows.insert(model, (tokens, bound));
                 }
+                Line::Price { model, usage, usd } => match prices.iter_mut().find(|known| known.is(&model, &usage)) {
+                    Some(known) => known.usd.push_back(usd),
+                    None => prices.push(Priced { model, usage, usd: VecDeque::from([usd]) }),
+                },
                 Line::Exchange(exchange) => {
                     if let Some(part) = exchange.parts.iter().find(|part| !texts.contains_key(part.name())) {
                         return Err(wrong(at + 1, format!("the text `{}` is missing", part.name())));
@@ -91,8 +123,8 @@ impl Replay {
                 }
             }
         }
-        let state = Mutex::new(vec![State::Open; exchanges.len()]);
-        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, clock, here: OnceLock::new(), state, moved: Notify::new() })
+        let (state, prices) = (Mutex::new(states(&exchanges)), Mutex::new(prices));
+        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, prices, clock, here: OnceLock::new(), state, moved: Notify::new() })
     }
 
     /// Returns what the recording says of itself.
@@ -131,24 +163,26 @@ impl Replay {
         }
     }
 
-    /// Finds the exchange that a request is, and takes it.
+    /// Finds the exchange that a request is, and takes it: the one with its ordinal or else, where attempts were lost then or
+    /// now, the first that is the same.
     fn find(&self, call: &ModelCall<'_>, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
         let node = call.node.to_string();
         let asker = conversation(&node);
         let mut state = self.state();
+        let own: Vec<usize> = (0..self.exchanges.len()).filter(|at| conversation(&self.exchanges[*at].node) == asker).collect();
+        let is_due = |at: usize, state: &[State]| self.exchanges[at].ordinal == Some(call.ordinal) && state[at] == State::Open;
+        let (due, others): (Vec<usize>, Vec<usize>) = own.iter().partition(|at| is_due(**at, &state));
         let mut nearest: Option<(usize, String)> = None;
-        let mut recorded = 0;
-        for (at, exchange) in self.exchanges.iter().enumerate().filter(|(_, exchange)| conversation(&exchange.node) == asker) {
-            recorded += 1;
+        for at in due.into_iter().chain(others) {
             if matches!(state[at], State::Asked | State::Given) {
                 continue;
             }
-            let then = self.likeness(exchange);
-            match different(call, exchange, asked, (&then, now)) {
+            let then = self.likeness(&self.exchanges[at]);
+            match different(call, &self.exchanges[at], asked, (&then, now)) {
                 None => {
                     // What came before in the same conversation was asked before this process was there.
-                    for earlier in (0..at).filter(|earlier| conversation(&self.exchanges[*earlier].node) == asker) {
-                        state[earlier] = if state[earlier] == State::Open { State::PassedOver } else { state[earlier] };
+                    for earlier in own.iter().filter(|earlier| **earlier < at) {
+                        state[*earlier] = if state[*earlier] == State::Open { State::PassedOver } else { state[*earlier] };
                     }
                     state[at] = State::Asked;
                     return Ok((at, then));
@@ -159,7 +193,7 @@ impl Replay {
         }
         Err(match nearest {
             Some((_, what)) => self.error(&format!("a request of `{node}` is not the recorded one\n{what}")),
-            None => self.error(&format!("it holds {recorded} requests of `{node}`, and this is another")),
+            None => self.error(&format!("it holds {} requests of `{node}`, and this is another", own.len())),
         })
     }
 
@@ -231,6 +265,20 @@ impl Model for Replay {
 
     fn window(&self, model: &str) -> u64 {
         self.windows.get(model).map_or(WINDOW, |(tokens, _)| *tokens)
+    }
+
+    /// Two requests that are the same are expected to use the same, but for what differs by nature: that is in proportion.
+    fn price(&self, model: &str, usage: &Usage) -> Option<f64> {
+        let mut prices = self.prices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = prices.iter_mut().find(|known| known.is(model, usage)) {
+            return if known.usd.len() > 1 { known.usd.pop_front() } else { known.usd.front().copied() }.flatten();
+        }
+        let total = usage.total();
+        let near = prices.iter().filter(|known| known.model == model).min_by_key(|known| known.usage.total().abs_diff(total))?;
+        let usd = near.usd.iter().flatten().last()?;
+        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+        let share = total as f64 / near.usage.total().max(1) as f64;
+        Some(usd * share)
     }
 
     fn is_bound(&self, model: &str) -> bool {

@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     event::{NodeId, StepId},
-    llm::Silent,
+    llm::{Ordinal, Silent},
     message::ToolResult,
 };
 use serde_json::json;
@@ -45,6 +45,7 @@ impl Asked {
         let models = ["anthropic/claude-x".to_owned()];
         let call = ModelCall {
             node: &self.node,
+            ordinal: Ordinal::default(),
             agent,
             models: &models,
             effort: None,

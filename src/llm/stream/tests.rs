@@ -3,7 +3,7 @@ use super::*;
 use crate::{
     clock::Timestamp,
     event::{NodeId, StepId},
-    llm::{Endpoint, ModelCall, Protocol, Silent, provider},
+    llm::{Endpoint, ModelCall, Ordinal, Protocol, Silent, provider},
 };
 use futures_util::{FutureExt as _, stream};
 use proptest::prelude::*;
@@ -78,6 +78,7 @@ fn read(protocol: Protocol, pieces: Vec<Result<Bytes, HttpError>>) -> Result<Rep
     let models = ["a/m".to_owned()];
     let call = ModelCall {
         node: &node,
+        ordinal: Ordinal::default(),
         agent: "a",
         models: &models,
         effort: None,
@@ -183,6 +184,7 @@ fn signs_of_life_alone_are_a_stall() {
             let node = NodeId::step(&StepId::from("s"));
             let call = ModelCall {
                 node: &node,
+                ordinal: Ordinal::default(),
                 agent: "a",
                 models: &[],
                 effort: None,

@@ -15,7 +15,7 @@ mod shared;
 use serde_json::Value;
 use spinney::{
     event::{NodeId, StepId},
-    llm::{Decoder, Endpoint, Heard, ModelCall, ModelError, Protocol, Target, provider},
+    llm::{Decoder, Endpoint, Heard, ModelCall, ModelError, Ordinal, Protocol, Target, provider},
     message::{Message, ProviderTool, Reply, ToolResult, ToolSpec},
 };
 use std::sync::Arc;
@@ -55,6 +55,7 @@ impl Talk {
     pub(crate) fn call(&self) -> ModelCall<'_> {
         ModelCall {
             node: &self.node,
+            ordinal: Ordinal::default(),
             agent: "coder",
             models: &self.models,
             effort: self.effort.as_deref(),

@@ -116,6 +116,10 @@ fn what_is_said_on_the_way_is_no_answer() {
     let reply = read(&[done(0, &commentary), done(1, MESSAGE), completed()]).unwrap();
     assert_eq!(reply.text(), "a\u{2028}b");
     assert_eq!(reply.blocks[0].view(), &View::Thinking("a\u{2028}b".to_owned()));
+    // It was said all the same.
+    let mut talk = Talk::new("openai/gpt-6-sol", "hi");
+    talk.answer(&read(&[done(0, &commentary), completed()]).unwrap(), "go on");
+    assert!(sent(&endpoint(), "gpt-6-sol", &talk).contains(&commentary));
 }
 
 #[test]
@@ -124,7 +128,6 @@ fn only_the_terminal_event_ends_a_reply() {
         vec![],
         vec![done(0, MESSAGE)],
         vec![done(0, CALL), "[DONE]".to_owned()],
-        vec![done(0, MESSAGE), done(0, MESSAGE), completed()],
         vec![done(0, r#"{"type":"function_call","call_id":"a","name":"","arguments":"{}"}"#), completed()],
         vec![r#"{"type":"response.output_item.done","item":{}}"#.to_owned()],
         vec![r#"{"type":"response.output_item.done","output_index":0}"#.to_owned()],
@@ -135,7 +138,7 @@ fn only_the_terminal_event_ends_a_reply() {
     ] {
         assert_eq!(read(&events).unwrap_err().kind, ModelErrorKind::Cut, "{events:?}");
     }
-    let many: Vec<String> = (0..5_000).map(|index| done(index, MESSAGE)).collect();
+    let many: Vec<String> = (0..5_000).map(|index| done(index, &MESSAGE.replace("msg_1", &format!("msg_{index}")))).collect();
     assert_eq!(read(&many).unwrap_err().kind, ModelErrorKind::Cut);
 }
 
@@ -227,4 +230,26 @@ fn what_another_protocol_kept_is_no_obstacle() {
         r#"{"type":"function_call_output","call_id":"c","output":"(no output)"},{"role":"user","content":[{"type":"input_text","text":"Go on."}]}]}"#,
     ];
     assert!(sent(&endpoint(), "m", &talk).ends_with(&wanted.concat()), "{}", sent(&endpoint(), "m", &talk));
+}
+
+#[test]
+fn an_item_is_taken_once_wherever_its_gateway_says_that_it_stands() {
+    let ended = |output: &str| format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}]}}}}"#);
+    let bare = |item: &str| format!(r#"{{"type":"response.output_item.done","item":{item}}}"#);
+    let renamed = CALL.replace("fc_1", "fc_x").replace("call_a", "call_x");
+    for (events, blocks) in [
+        // Elsewhere than in the whole response.
+        (vec![done(1, CALL), ended(CALL)], 1),
+        (vec![done(0, CALL), done(0, CALL), ended(CALL)], 1),
+        // All with the same place, or with none.
+        (vec![done(0, REASONING), done(0, CALL), ended(&format!("{REASONING},{CALL}"))], 2),
+        (vec![bare(REASONING), bare(CALL), completed()], 2),
+        // In the whole response by another name.
+        (vec![done(0, CALL), ended(&renamed)], 1),
+        (vec![done(0, REASONING), ended(&format!("{REASONING},{CALL}"))], 2),
+    ] {
+        let reply = read(&events).unwrap_or_else(|error| panic!("{error}: {events:?}"));
+        assert_eq!((reply.blocks.len(), reply.calls().count()), (blocks, 1), "{events:?}");
+        assert_eq!(reply.calls().next().unwrap().id, "call_a");
+    }
 }

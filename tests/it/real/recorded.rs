@@ -153,7 +153,7 @@ fn recordings_that_are_none_or_are_cut_short_say_so() {
     for (text, code, words) in [
         ("", 2, "it is empty"),
         ("{\"a\": 1}\n", 2, "does not begin as a recording does"),
-        (&*text.replacen("\"recording\":1", "\"recording\":2", 1), 2, "its format is 2"),
+        (&*text.replacen("\"recording\":2", "\"recording\":3", 1), 2, "its format is 3"),
         (&*format!("{text}nothing\n"), 2, "line "),
         (&*without_text, 2, "is missing"),
         (&*cut, 1, "and this is another"),
@@ -231,4 +231,122 @@ fn a_replay_costs_what_the_run_did_with_what_was_lost_on_the_way() {
         assert_eq!(then.iter().map(|(what, ..)| *what).collect::<Vec<_>>(), ["lost", "used"], "{then:?}");
         assert!(then[0].1.total() > 0 && then[0].2.is_some_and(|usd| usd > 0.0), "{then:?}");
     }
+}
+
+/// A bench with one agent that reads for ever, whose model costs $10 for a million tokens, and where it is recorded to.
+fn reader(budget: &str, server: &Hosted) -> (Bench, String) {
+    let workflow = format!(
+        "version: 1\nname: one\n{budget}agents: {{ reader: {{ system: You read., model: anthropic/claude-opus-5-5 }} }}\nsteps: {{ work: {{ agent: reader, prompt: Do it. }} }}\n"
+    );
+    let bench = bench(Wire::Messages, server).workflow("one", &workflow);
+    fs::create_dir_all(bench.path("config/spinney")).unwrap();
+    fs::write(bench.path("config/spinney/config.yaml"), "prices: { anthropic/claude-opus-5-5: { input: 10, output: 10 } }\n").unwrap();
+    let tape = bench.path("tape.jsonl").display().to_string();
+    (bench, tape)
+}
+
+/// Returns how a run ended, where it did, and what each of its replies used.
+fn came_to(bench: &Bench) -> serde_json::Value {
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    let of = |record: &Record| match &record.event {
+        Event::ModelReplied { reply, .. } => Some(json!([reply.usage, reply.usd])),
+        Event::RunFinished { outcome } => Some(json!(outcome.word())),
+        Event::StepFinished { outcome, .. } => Some(json!(outcome)),
+        Event::Parked { failure, .. } => Some(json!(failure)),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_replay_is_held_to_a_budget_as_the_run_was() {
+    // Seven replies of 2557 tokens, $0.02557, fit; the eighth would but for what is expected of it.
+    for (limit, exceed, code) in [
+        ("usd: 0.2", "stop", 1),
+        ("usd: 0.2", "finish", 0),
+        ("usd: 0.2", "ask", 3),
+        ("usd: 0.00001", "stop", 1),
+        ("tokens: 20000, usd: 99", "stop", 1),
+        ("usd: 99", "stop", 0),
+    ] {
+        let server = Hosted::start(|asked| {
+            let said = if asked.turn() < 12 { call(asked, "Read", json!({"file_path": format!("{}.txt", asked.turn())})) } else { done("Read.") };
+            (Answer::Say(crate::server::Said { prompt: Some(2_500), ..said }), Delivery::default())
+        });
+        let (bench, tape) = reader(&format!("budget: {{ {limit}, on_exceed: {exceed} }}\n"), &server);
+        bench.spinney(&["run", "one", "--record", &tape]).code(code);
+        let then = came_to(&bench);
+        let replies = then.as_array().unwrap().iter().filter(|told| told.is_array()).count();
+        assert_eq!(replies == 13, limit == "usd: 99", "{limit}: {replies}");
+        drop(server);
+        bench.spinney(&["run", "one", "--replay", &tape]).code(code);
+        assert_eq!(came_to(&bench), then, "{limit} {exceed}");
+    }
+}
+
+#[test]
+fn a_replay_goes_on_where_the_journal_stands_after_its_account_was_used_up() {
+    let spent = r#"{"error":{"type":"rate_limit_error","message":"spent","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
+    let server = Hosted::start(move |asked| {
+        let answer = match asked.number {
+            1 | 2 => Answer::Status(429, Vec::new(), spent.to_owned()),
+            _ if asked.turn() == 0 => Answer::Say(call(asked, "Read", json!({"file_path": "README.md"}))),
+            _ => Answer::Say(done("Read.")),
+        };
+        (answer, Delivery::default())
+    });
+    let (bench, tape) = reader("", &server);
+    bench.spinney(&["run", "one", "--record", &tape]).code(3);
+    bench.spinney(&["resume", "--record", &tape]).code(3);
+    bench.spinney(&["resume", "--record", &tape]).code(0);
+    assert_eq!(server.asked().len(), 4);
+    let then = came_to(&bench);
+    drop(server);
+    bench.spinney(&["run", "one", "--replay", &tape]).code(3);
+    bench.spinney(&["resume", "--replay", &tape]).code(3);
+    bench.spinney(&["resume"]).code(0);
+    assert_eq!(came_to(&bench), then);
+}
+
+#[test]
+fn a_reply_that_was_lost_with_its_process_is_not_replayed() {
+    let server = Hosted::start(|asked| {
+        let said = if asked.turn() == 0 { call(asked, "Read", json!({"file_path": "README.md"})) } else { done("Read.") };
+        (Answer::Say(said), Delivery::default())
+    });
+    let (bench, tape) = reader("", &server);
+    bench.spinney(&["run", "one", "--record", &tape]).code(0);
+    let then = came_to(&bench);
+    // As a process leaves it that dies between a reply and its record: the next one asks again and is told something else.
+    let text = fs::read_to_string(&tape).unwrap();
+    let kept = text.lines().find(|line| line.starts_with("{\"exchange\"")).unwrap();
+    let lost = kept.replace("README.md", "OTHER.md");
+    assert_ne!(lost, kept);
+    fs::write(&tape, text.replacen(kept, &format!("{lost}\n{kept}"), 1)).unwrap();
+    bench.spinney(&["run", "one", "--replay", &tape]).code(0);
+    assert_eq!(came_to(&bench), then);
+}
+
+#[test]
+fn a_recording_of_the_format_before_is_read() {
+    let bench = recorded(Wire::Messages);
+    let tape = bench.path("tape.jsonl");
+    let mut lines = Vec::new();
+    for line in fs::read_to_string(&tape).unwrap().lines().filter(|line| !line.starts_with("{\"price\"")) {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(exchange) = line.get_mut("exchange").and_then(|exchange| exchange.as_object_mut()) {
+            assert!(exchange.remove("ordinal").is_some());
+        }
+        if line["recording"] == 2 {
+            line["recording"] = json!(1);
+            // It is known by how it begins.
+            lines.push(format!("{{\"recording\":1,{}", &line.to_string().replace("\"recording\":1,", "")[1..]));
+            continue;
+        }
+        lines.push(line.to_string());
+    }
+    fs::write(&tape, lines.join("\n") + "\n").unwrap();
+    again(&bench, "Two parts").code(0);
+    check_run(&bench, &bench.records(&bench.newest()));
 }
