@@ -1,9 +1,12 @@
 //! The real program killed with SIGKILL at random moments of a run with real git: alone, one of its children, or all of them
 //! at once. It is resumed until it is over, and then everything is as in a run that was left alone.
 //!
+//! Once inside walls, where a command that was cut short is undone and repeated, so that nothing may differ; and once without, as where
+//! there is no `bwrap`, where its agent is told that it may have had its effect, and goes another way from there.
+//!
 //! `SPINNEY_KILLS` is how many moments there are, `SPINNEY_SEED` where they begin; `.ci/kill` does many.
 use crate::{
-    fixture::{Bench, outcome},
+    fixture::{Bench, not_tested, outcome},
     invariants,
     recovery::without_hashes,
 };
@@ -11,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spinney::{
     event::{Event, Record, Recovery},
     journal::{Lease, RunDir},
+    sandbox::{Options, Sandbox},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,10 +27,13 @@ use std::{
 };
 
 const KILLS: u64 = 40;
+/// Without walls there is less to be compared.
+const KILLS_WITHOUT: u64 = 20;
 /// Resumes of one run; each gets further, so that more mean that it does not.
 const LIVES_MAX: usize = 12;
-/// What is appended to the file outside, once each.
+/// What is appended to the file outside, once each: by commands that have no walls, and by the hook before a command, which has none.
 const EFFECTS: [&str; 4] = ["a", "b", "c", "tell"];
+const EFFECTS_OF_HOOKS: [&str; 3] = ["hook a", "hook b", "hook c"];
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,30 +71,39 @@ impl End {
 struct Play {
     bench: Bench,
     script: String,
+    walls: bool,
     /// For each effect how often it was under way at a death, and so may have happened once more.
     cut: BTreeMap<&'static str, usize>,
     deaths: usize,
 }
 
 impl Play {
-    fn new() -> Play {
-        let hook = r#"{ "hooks": { "PreToolUse": [ { "matcher": "Write|Bash", "hooks": [{ "type": "command", "command": "cat >/dev/null" }] } ] } }"#;
+    fn new(walls: bool) -> Play {
         let bench = Bench::new()
             .file("shared.txt", "top\nmiddle\nbottom\n")
-            .file("effect.sh", "echo \"$1\" >> \"$HOME/effects\"\nsleep 0.02\necho ok > \"$1.ok\"\n")
+            // What it did is in the tree too, as often as it did it.
+            .file("effect.sh", "echo \"$1\" >> \"$HOME/effects\"\necho \"$1\" >> \"$1.done\"\nsleep 0.02\necho ok > \"$1.ok\"\n")
             .commit("shared")
             .workflow("killed", include_str!("kill/workflow.yaml"))
-            .file(".spinney/hooks/look.json", hook);
+            .file(".spinney/hooks/look.json", include_str!("kill/look.json"));
         let tmp = bench.path("tmp");
         fs::create_dir(&tmp).unwrap();
         let bench = bench.env("TMPDIR", &tmp.display().to_string());
         bench.spinney(&["trust", "--yes"]).code(0);
         let script = bench.script(include_str!("kill/script.yaml"));
-        Play { bench, script, cut: BTreeMap::new(), deaths: 0 }
+        Play { bench, script, walls, cut: BTreeMap::new(), deaths: 0 }
+    }
+
+    fn program(&self, arguments: &[&str]) -> Child {
+        self.bench.program(&[arguments, if self.walls { &[] } else { &["--unconfined"] }].concat())
     }
 
     fn begin(&self) -> Child {
-        self.bench.program(&["run", "killed", "--json", "--unconfined", "--script", &self.script])
+        self.program(&["run", "killed", "--json", "--script", &self.script])
+    }
+
+    fn effects(&self) -> &'static [&'static str] {
+        if self.walls { &EFFECTS_OF_HOOKS } else { &EFFECTS }
     }
 
     fn records(&self) -> Vec<Record> {
@@ -123,7 +139,7 @@ impl Play {
         self.deaths += usize::from(killed);
         if victim != Victim::Child {
             program.wait().unwrap();
-            for effect in EFFECTS {
+            for effect in self.effects() {
                 *self.cut.entry(effect).or_default() += usize::from(under_way(&self.records(), effect));
             }
         }
@@ -136,7 +152,7 @@ impl Play {
             if self.is_over() {
                 return;
             }
-            let output = self.bench.program(&["resume", "--unconfined"]).wait_with_output().unwrap();
+            let output = self.program(&["resume"]).wait_with_output().unwrap();
             let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.code().is_some_and(|code| code < 2), "seed {seed}: {said}");
         }
@@ -170,10 +186,10 @@ impl Play {
     /// How often each effect happened: once, or once more for every death in its middle.
     fn counted(&self, victim: Victim, seed: u64) {
         let done = fs::read_to_string(self.bench.path("home/effects")).unwrap();
-        for effect in EFFECTS {
-            let times = done.lines().filter(|line| *line == effect).count();
+        for effect in self.effects() {
+            let times = done.lines().filter(|line| line == effect).count();
             // Whoever loses a child does not know what it did, and tries again.
-            let more = if victim == Victim::Child { self.deaths } else { self.cut.get(effect).copied().unwrap_or_default() };
+            let more = if victim == Victim::Child { self.deaths } else { self.cut.get(*effect).copied().unwrap_or_default() };
             assert!((1..=1 + more).contains(&times), "seed {seed}: {effect} was done {times} times, {more} deaths in its middle");
         }
     }
@@ -224,13 +240,16 @@ fn seen(records: &[Record]) -> BTreeSet<(String, String)> {
 
 /// Returns whether the records leave open whether an effect has happened.
 fn under_way(records: &[Record], effect: &str) -> bool {
-    let is_of = |event: &Event| event.node().is_some_and(|node| if effect == "tell" { node.step.0 == effect } else { node.item.as_deref() == Some(effect) });
+    let (of_hook, whose) = effect.split_once(' ').map_or((false, effect), |(_, item)| (true, item));
+    let is_of = |event: &Event| event.node().is_some_and(|node| if whose == "tell" { node.step.0 == whose } else { node.item.as_deref() == Some(whose) });
     let mut open = false;
     for record in records.iter().filter(|record| is_of(&record.event)) {
         match &record.event {
+            Event::ModelReplied { reply, .. } if of_hook => open = reply.calls().any(|call| call.name == "Bash"),
+            Event::ToolStarted { .. } if of_hook => open = false,
             Event::ToolStarted { recovery, .. } => open |= matches!(recovery, Recovery::Rollback(_) | Recovery::Unknown),
             Event::ToolFinished { tool, .. } if tool == "Bash" => open = false,
-            Event::StepStarted { .. } if effect == "tell" => open = true,
+            Event::StepStarted { .. } if whose == "tell" => open = true,
             Event::StepFinished { .. } => open = false,
             _ => {}
         }
@@ -261,27 +280,28 @@ fn descendants(of: i32) -> Vec<i32> {
 }
 
 /// One run with deaths by a seed; returns whether anything was killed.
-fn once(seed: u64, (records, clean): (usize, &End)) -> bool {
+fn once(seed: u64, (records, clean): (usize, &End), walls: bool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
     let victim = [Victim::Program, Victim::Child, Victim::All][usize::try_from(seed % 3).unwrap()];
-    let mut play = Play::new();
+    let mut play = Play::new(walls);
     let mut program = play.begin();
     Play::watch(&mut program, random.usize(1..records), &mut random);
     let mut killed = play.kill(&mut program, victim, &mut random);
     program.wait().unwrap();
     // Every other one dies once more while it goes on.
     if random.bool() && !play.is_over() {
-        let mut program = play.bench.program(&["resume", "--json", "--unconfined"]);
+        let mut program = play.program(&["resume", "--json"]);
         Play::watch(&mut program, random.usize(1..records / 2), &mut random);
         killed |= play.kill(&mut program, victim, &mut random);
         program.wait().unwrap();
     }
     play.live_on(seed);
     let end = play.end();
-    match victim {
-        // A command without walls that was cut short is answered as unknown, and its agent finds out.
-        Victim::Program | Victim::All if end.seen == clean.seen => assert_eq!(&end, clean, "seed {seed}"),
-        Victim::Program | Victim::All | Victim::Child => assert_eq!(end.but_for_what_was_seen(clean), clean.but_for_what_was_seen(&end), "seed {seed}"),
+    // A command without walls that was cut short is answered as unknown, and its agent finds out; so does that of a lost child.
+    if victim != Victim::Child && (walls || end.seen == clean.seen) {
+        assert_eq!(&end, clean, "seed {seed}");
+    } else {
+        assert_eq!(end.but_for_what_was_seen(clean), clean.but_for_what_was_seen(&end), "seed {seed}");
     }
     play.counted(victim, seed);
     play.nothing_is_left(seed);
@@ -292,9 +312,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`, and no number")))
 }
 
-#[test]
-fn killed_at_random_moments_it_ends_as_one_that_was_left_alone() {
-    let play = Play::new();
+fn at_random_moments(walls: bool, kills: u64) {
+    let play = Play::new(walls);
     let mut program = play.begin();
     let mut err = program.stderr.take().unwrap();
     Play::watch(&mut program, usize::MAX, &mut fastrand::Rng::with_seed(0));
@@ -305,7 +324,7 @@ fn killed_at_random_moments_it_ends_as_one_that_was_left_alone() {
     play.counted(Victim::All, 0);
     play.nothing_is_left(0);
 
-    let (first, kills) = (number("SPINNEY_SEED").unwrap_or(1), number("SPINNEY_KILLS").unwrap_or(KILLS));
+    let (first, kills) = (number("SPINNEY_SEED").unwrap_or(1), number("SPINNEY_KILLS").unwrap_or(kills));
     let (next, killed) = (AtomicU64::new(first), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from).min(8) {
@@ -315,11 +334,24 @@ fn killed_at_random_moments_it_ends_as_one_that_was_left_alone() {
                     if seed >= first + kills {
                         return;
                     }
-                    killed.fetch_add(usize::from(once(seed, (records, &clean))), Ordering::Relaxed);
+                    killed.fetch_add(usize::from(once(seed, (records, &clean), walls)), Ordering::Relaxed);
                 }
             });
         }
     });
     let killed = killed.into_inner() as u64;
     assert!(killed * 3 >= kills * 2 || kills < 10, "only {killed} of {kills} were killed before they ended");
+}
+
+#[test]
+fn killed_at_random_moments_inside_walls_it_ends_as_one_that_was_left_alone() {
+    if Sandbox::new(Options { path: std::env::var_os("PATH"), ..Options::default() }).unwrap().bubblewrap().is_none() {
+        return not_tested("kills of runs inside walls", "`bwrap` does not work here");
+    }
+    at_random_moments(true, KILLS);
+}
+
+#[test]
+fn killed_at_random_moments_without_walls_it_ends_as_one_that_was_left_alone() {
+    at_random_moments(false, KILLS_WITHOUT);
 }
