@@ -47,7 +47,7 @@ pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunSt
         lost.insert(node, why);
     }
     for (node, path) in if why.torn { at_work(state) } else { BTreeMap::new() } {
-        let why = format!("the machine went down, and which of what was done in its worktree {} is on the disk is not known", path.display());
+        let why = format!("the machine went down or records are lost, and what of it is in its worktree {} is not known", path.display());
         lost.entry(node).or_insert(why);
     }
     Ok(lost.into_iter().map(|(node, why)| (node, Failure::new(FailureKind::Isolation, why))).collect())

@@ -147,7 +147,7 @@ impl Project {
         let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let (store, records) = SqliteStore::open(dir.path())?;
-        let torn = store.is_after_reboot() && !dir.is_at_rest();
+        let torn = store.is_after_loss() && !dir.is_at_rest();
         let options = options.steady(records.last().map(|last| last.at).unwrap_or_default());
         sandbox::reap(&dir.processes())?;
         clear_unfinished(dir.path()).map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;

@@ -41,11 +41,19 @@ impl RunDir {
     /// # Errors
     /// The system's.
     pub fn wake(&self) -> io::Result<()> {
-        match fs::remove_file(self.path().join(FILE)) {
-            Ok(()) => sync_folder(self.path()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+        wake(self.path())
+    }
+}
+
+/// Takes the note away from a run's folder.
+///
+/// # Errors
+/// The system's.
+pub(super) fn wake(dir: &Path) -> io::Result<()> {
+    match fs::remove_file(dir.join(FILE)) {
+        Ok(()) => sync_folder(dir),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod mark;
 mod seal;
 
+use super::rest;
 use crate::{
     clock::Timestamp,
     event::{Record, RunId},
@@ -74,7 +75,7 @@ pub struct SqliteStore {
     seal: Seal,
     marked: Marked,
     synced: bool,
-    rebooted: bool,
+    after_loss: bool,
 }
 
 impl SqliteStore {
@@ -92,7 +93,7 @@ impl SqliteStore {
         // The database itself must be on the disk before its log is of use; all that was written until here by one sync.
         OpenOptions::new().write(true).open(&path).and_then(|file| file.sync_all()).map_err(|error| system(&path, error))?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(named)?;
-        Ok(SqliteStore { connection, path, next: 0, seal: Seal::of_run(&run.0), marked, synced: true, rebooted: false })
+        Ok(SqliteStore { connection, path, next: 0, seal: Seal::of_run(&run.0), marked, synced: true, after_loss: false })
     }
 
     /// Opens a run's journal to go on writing it; gives all its records. One of an older format becomes one of this.
@@ -104,7 +105,7 @@ impl SqliteStore {
         // Before it is opened for writing, which would throw away what is left of a log that is cut.
         let Loaded { format, records, seal, mark } = look(&path, 0)?;
         let next = records.len() as u64;
-        let rebooted = mark.as_ref().is_some_and(Mark::is_of_another_boot);
+        let after_loss = mark.as_ref().is_some_and(Mark::is_of_another_boot);
         let marked = match mark {
             Some(mark) => Marked::open(dir, next, &mark),
             None => Mark::all_synced(next).create(dir),
@@ -113,12 +114,13 @@ impl SqliteStore {
         let named = |error| database(&path, error);
         let mut connection = connect(&path, false).map_err(named)?;
         let seal = if format < SEALED { seal_all(&mut connection, seal).map_err(named)? } else { seal };
-        Ok((SqliteStore { connection, path, next, seal, marked, synced: true, rebooted }, records))
+        Ok((SqliteStore { connection, path, next, seal, marked, synced: true, after_loss }, records))
     }
 
-    /// Returns whether the machine went down since the journal was last written to before it was opened: what was not synced may be lost.
-    pub fn is_after_reboot(&self) -> bool {
-        self.rebooted
+    /// Returns whether records may be lost that told of what is in files: the machine went down since the journal was last written to before
+    /// it was opened, or it was settled.
+    pub fn is_after_loss(&self) -> bool {
+        self.after_loss
     }
 
     /// Sets whether commits reach the disk; the pragma costs a statement, so it is only given when it changes.
@@ -186,22 +188,22 @@ pub fn read_page(dir: &Path, first: u64, most: u64) -> Result<Vec<Record>, Store
 }
 
 /// Lets the journal of the run in `dir` go on from the records that are there, where some are lost from its end or nothing
-/// says whether any are. Whoever calls holds the run's `Lease`, and knows that what they told of is done again.
+/// says whether any are. Whoever opens it next is told that it is as after a loss of power: files may be newer than the records. Whoever
+/// calls holds the run's `Lease`, and knows that what they told of is done again.
 ///
 /// # Errors
 /// Those of reading what is there, and those of writing.
 pub fn settle(dir: &Path) -> Result<(), StoreError> {
     let path = existing(dir)?;
     let records = load(&connect_read_only(&path).map_err(|error| database(&path, error))?, &path, 0, u64::MAX)?.records;
-    let written = Mark::read(dir).map_err(|error| system(&mark::beside(&path), error))?.ok();
     if records.is_empty() {
         // Nothing can go on from nothing, and the mark is what tells that there was something.
+        let written = Mark::read(dir).map_err(|error| system(&mark::beside(&path), error))?.ok();
         return Err(unless_lost(StoreError::Unbegun { path }, written.as_ref()));
     }
-    let settled = Mark::all_synced(records.len() as u64);
-    // Whether the machine went down meanwhile stays to be seen.
-    let settled = Mark { boot: written.map_or(settled.boot.clone(), |mark| mark.boot), ..settled };
-    settled.create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
+    // First the note, which says that all is as the records tell.
+    rest::wake(dir).map_err(|error| system(dir, error))?;
+    Mark::settled(records.len() as u64).create(dir).map(drop).map_err(|error| system(&mark::beside(&path), error))
 }
 
 /// Returns when the run in `dir` began; `None` where its journal does not say.

@@ -1,4 +1,5 @@
 //! What happens to a run's files beside the program: each damage is found, named, and mended where that is safe.
+mod cut;
 mod table;
 
 use crate::{fixture::Bench, invariants};

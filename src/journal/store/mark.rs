@@ -17,6 +17,10 @@ pub(super) const FILE: &str = "mark";
 /// Looks at a mark that does not fit its own hash: one that is just being written does at the next.
 const LOOKS: usize = 64;
 
+/// The boot of a journal that goes on without the records it has lost. No machine has one of this name, so that whoever opens it
+/// next takes all that was not known to be on the disk for lost, as after any other boot.
+const SETTLED: &str = "settled";
+
 /// How many records there must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -38,12 +42,17 @@ impl Mark {
         Mark { appended: records, synced: records, boot: clock::boot() }
     }
 
+    /// Returns the mark of a journal that goes on from fewer records than were written.
+    pub(super) fn settled(records: u64) -> Mark {
+        Mark { boot: SETTLED.to_owned(), ..Mark::all_synced(records) }
+    }
+
     /// Returns how many records there must be at least.
     pub(super) fn least(&self) -> u64 {
         if !self.boot.is_empty() && self.boot == clock::boot() { self.appended } else { self.synced }
     }
 
-    /// Returns whether the machine is known to have gone down since it was written.
+    /// Returns whether the machine is known to have gone down since it was written, or whether it is that of a journal that was settled.
     pub(super) fn is_of_another_boot(&self) -> bool {
         !self.boot.is_empty() && self.boot != clock::boot()
     }

@@ -232,9 +232,11 @@ fn a_mark_that_is_gone_or_damaged_is_named_and_records_that_it_asks_for_are_miss
     assert_eq!(read(dir.path()).unwrap(), records(0..6));
     meddle(dir.path(), "DELETE FROM record WHERE seq >= 3");
     assert!(matches!(read(dir.path()), Err(StoreError::Lost { least: 4, found: 3, .. })));
+    fs::write(dir.path().join("rested"), "").unwrap();
     settle(dir.path()).unwrap();
     let (mut store, found) = SqliteStore::open(dir.path()).unwrap();
     assert_eq!(found, records(0..3));
+    assert!(store.is_after_loss() && !dir.path().join("rested").exists(), "files may be from after the records that are left");
     store.append(&records(3..5), false).unwrap();
     assert_eq!(read(dir.path()).unwrap(), records(0..5));
 }
