@@ -7,7 +7,9 @@
 //! until it, and a mark beside the file says how many there must be: whatever happens to the file, what is read is what was
 //! written, or an error.
 //!
-//! Format 1 had neither seals nor marks; a journal of it is read as it is, and sealed where it is first written to again.
+//! Format 1 had neither seals nor marks. Format 2 has both, and records of fewer kinds than 3: who only knows 2 would pass over what a run
+//! was told on its command line. A journal of an older format is read as it is, and becomes one of this where it is first written to again,
+//! so that no program goes on with it that does not know all that is in it.
 mod error;
 mod mark;
 mod seal;
@@ -29,7 +31,7 @@ use std::{
 };
 
 /// The format this program writes; it reads this one and all before it.
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
 /// The first format whose records are sealed.
 const SEALED: i64 = 2;
 /// The file in a run's folder.
@@ -113,7 +115,7 @@ impl SqliteStore {
         let marked = marked.map_err(|error| system(&mark::beside(&path), error))?;
         let named = |error| database(&path, error);
         let mut connection = connect(&path, false).map_err(named)?;
-        let seal = if format < SEALED { seal_all(&mut connection, seal).map_err(named)? } else { seal };
+        let seal = if format < FORMAT { upgrade(&mut connection, format, seal).map_err(named)? } else { seal };
         Ok((SqliteStore { connection, path, next, seal, marked, synced: true, after_loss }, records))
     }
 
@@ -277,23 +279,27 @@ fn insert(connection: &mut Connection, rows: &[Row], next: u64) -> Result<(), ru
     transaction.commit()
 }
 
-/// Makes a journal of format 1 one of this format, in one transaction; returns the seal of its last record.
-fn seal_all(connection: &mut Connection, first: Seal) -> Result<Seal, rusqlite::Error> {
+/// Makes a journal of an older format one of this, in one transaction; returns the seal of its last record.
+fn upgrade(connection: &mut Connection, format: i64, seal: Seal) -> Result<Seal, rusqlite::Error> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch("ALTER TABLE record ADD COLUMN seal INTEGER NOT NULL DEFAULT 0")?;
-    let mut seal = first;
-    {
-        let mut select = transaction.prepare(SELECT_UNSEALED)?;
-        let mut update = transaction.prepare("UPDATE record SET seal = ?2 WHERE seq = ?1")?;
-        let mut rows = select.query([i64::MIN])?;
-        while let Some(row) = rows.next()? {
-            let seq: i64 = row.get(0)?;
-            seal = seal.over(seq, row.get(1)?, row.get_ref(2)?.as_str()?);
-            update.execute(params![seq, seal.stored()])?;
-        }
-    }
+    let seal = if format < SEALED { seal_all(&transaction, seal)? } else { seal };
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", params![FORMAT.to_string()])?;
     transaction.commit()?;
+    Ok(seal)
+}
+
+/// Gives every record a seal; returns the last.
+fn seal_all(connection: &Connection, first: Seal) -> Result<Seal, rusqlite::Error> {
+    connection.execute_batch("ALTER TABLE record ADD COLUMN seal INTEGER NOT NULL DEFAULT 0")?;
+    let mut seal = first;
+    let mut select = connection.prepare(SELECT_UNSEALED)?;
+    let mut update = connection.prepare("UPDATE record SET seal = ?2 WHERE seq = ?1")?;
+    let mut rows = select.query([i64::MIN])?;
+    while let Some(row) = rows.next()? {
+        let seq: i64 = row.get(0)?;
+        seal = seal.over(seq, row.get(1)?, row.get_ref(2)?.as_str()?);
+        update.execute(params![seq, seal.stored()])?;
+    }
     Ok(seal)
 }
 

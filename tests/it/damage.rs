@@ -62,15 +62,25 @@ fn a_journal_of_the_first_format_is_shown_and_gone_on_with() {
 /// A run of the second format that waits for an answer: an attempt that failed, work that was joined and put aside, a view, a loop.
 const FORMAT_2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/journal-2");
 
+/// One of the third that waits for two: with a sub-agent, a choice, a word to an agent, taken up twice and carried out otherwise from then on.
+const FORMAT_3: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/journal-3");
+
+/// Puts a run that is kept as a fixture into a repository that has its commits.
+fn recalled(fixture: &str) -> (Bench, String, PathBuf) {
+    let bench = Bench::new();
+    bench.git(&["fetch", "-q", &format!("{fixture}/work.bundle"), "refs/spinney/*:refs/spinney/*"]);
+    let found = bench.git(&["for-each-ref", "--format=%(refname)", "refs/spinney/*/broke.1/base"]);
+    bench.git(&["reset", "-q", "--hard", found.trim()]);
+    let run = found.split('/').nth(2).unwrap().to_owned();
+    let bench = bench.workflow("old", &fs::read_to_string(format!("{fixture}/workflow.yaml")).unwrap());
+    let dir = bench.repo().join(".spinney/state/runs").join(&run);
+    copy(Path::new(fixture), &dir);
+    (bench, run, dir)
+}
+
 #[test]
 fn a_journal_of_the_second_format_is_shown_and_gone_on_with() {
-    let bench = Bench::new();
-    bench.git(&["fetch", "-q", &format!("{FORMAT_2}/work.bundle"), "refs/spinney/*:refs/spinney/*"]);
-    let run = bench.git(&["for-each-ref", "--format=%(refname)", "refs/spinney"]).lines().next().unwrap().split('/').nth(2).unwrap().to_owned();
-    bench.git(&["reset", "-q", "--hard", &format!("refs/spinney/{run}/broke.1/base")]);
-    let bench = bench.workflow("old", &fs::read_to_string(format!("{FORMAT_2}/workflow.yaml")).unwrap());
-    let dir = bench.repo().join(".spinney/state/runs").join(&run);
-    copy(Path::new(FORMAT_2), &dir);
+    let (bench, run, dir) = recalled(FORMAT_2);
     let said = doctor(&bench, &[]);
     assert!(said.starts_with("fine ") && said.lines().count() == 1, "{said}");
     let shown = bench.spinney(&["show", &run]).code(0).out;
@@ -84,6 +94,25 @@ fn a_journal_of_the_second_format_is_shown_and_gone_on_with() {
     bench.spinney(&["rerun", &run, "--from", "look"]).code(3);
     let kept = bench.git(&["for-each-ref", "--format=%(refname)", &format!("refs/spinney/{}", bench.newest())]);
     assert!(["broke.1/checkpoint", "each.b/ejected", "land/joined", "land/result"].iter().all(|name| kept.contains(name)), "{kept}");
+}
+
+#[test]
+fn a_journal_of_the_third_format_is_shown_and_gone_on_with() {
+    let (bench, run, dir) = recalled(FORMAT_3);
+    let said = doctor(&bench, &[]);
+    assert!(said.starts_with("warn ") && said.contains("the worktree of `second` is gone") && said.lines().count() == 1, "{said}");
+    let shown = bench.spinney(&["show", &run]).code(0).out;
+    assert!(["Go on, ann?", "touch second.txt", "--unconfined --no-cache", "chose each/a"].iter().all(|word| shown.contains(word)), "{shown}");
+    let before = journal::read(&dir).unwrap();
+    bench.spinney(&["approve", &run, "ask", "--by", "ann", "--no-resume"]).code(0);
+    let said = bench.spinney(&["resume", &run, "--on-ask", "allow"]).code(0);
+    assert!(said.err.contains("`second` starts its attempt over: its worktree is gone"), "{said:?}");
+    let records = journal::read(&dir).unwrap();
+    assert_eq!(records[..before.len()], before);
+    invariants::check(&records, &bench.repo());
+    let files = "README.md\na.txt\nlog.a\nlog.second\nscout.txt\nsecond.txt\n";
+    assert_eq!(bench.git(&["ls-tree", "--name-only", &format!("spinney/{run}")]), files);
+    assert!(records.iter().any(|record| matches!(&record.event, Event::MessageAdded { message, .. } if format!("{message:?}").contains("Mind the gap."))));
 }
 
 const WORKFLOW: &str = r#"

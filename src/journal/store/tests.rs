@@ -144,7 +144,7 @@ fn every_defect_is_told_apart_and_has_its_place() {
     }
     assert!(matches!(defect("DELETE FROM meta"), StoreError::Corrupt { .. }));
     let newer = defect("UPDATE meta SET value = 7 WHERE key = 'format'; DROP TABLE record");
-    assert!(newer.to_string().ends_with("written by a newer Spinney: format 7, this one reads up to 2"), "{newer}");
+    assert!(newer.to_string().ends_with("written by a newer Spinney: format 7, this one reads up to 3"), "{newer}");
 }
 
 #[test]
@@ -193,6 +193,25 @@ fn a_journal_of_the_first_format_is_read_and_sealed_where_it_is_gone_on_with() {
         let error = read(of_format_1(&[&bodies[0], body]).path()).unwrap_err();
         assert!(matches!(error, StoreError::Unparsable { seq: 1, .. }), "{body}: {error:?}");
     }
+}
+
+#[test]
+fn a_journal_of_the_second_format_has_this_one_s_number_once_it_is_gone_on_with() {
+    let (dir, mut store) = made();
+    store.append(&records(0..3), true).unwrap();
+    drop(store);
+    meddle(dir.path(), "UPDATE meta SET value = '2' WHERE key = 'format'");
+    let format = || -> String {
+        let connection = connect_read_only(&dir.path().join(FILE)).unwrap();
+        meta(&connection, "format").unwrap().unwrap()
+    };
+    assert_eq!(read(dir.path()).unwrap(), records(0..3));
+    assert_eq!(format(), "2", "reading changes nothing");
+    let (mut store, _) = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(format(), FORMAT.to_string());
+    store.append(&records(3..4), true).unwrap();
+    drop(store);
+    assert_eq!(SqliteStore::open(dir.path()).unwrap().1, records(0..4));
 }
 
 #[test]
