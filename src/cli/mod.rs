@@ -31,6 +31,7 @@ mod trust;
 mod validate;
 mod watch;
 
+use crate::sandbox::Orphans;
 use args::{Cli, Command};
 use clap::Parser as _;
 pub use context::{Context, Failed};
@@ -39,7 +40,11 @@ use std::{ffi::OsString, process::ExitCode};
 /// Runs the program with the process's own arguments, environment and terminal.
 pub fn main() -> ExitCode {
     let context = Context::of_process();
-    ExitCode::from(run(std::env::args_os(), context))
+    // What hides from its command's end ends with the program.
+    let orphans = Orphans::take_over();
+    let code = run(std::env::args_os(), context);
+    drop(orphans);
+    ExitCode::from(code)
 }
 
 /// Runs one command and returns its exit code: 0 success, 1 the run failed, 2 usage or an invalid workflow, 3 parked,

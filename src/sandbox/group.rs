@@ -4,7 +4,7 @@
 //! for the process and the boot is that of the machine. A number that was given to another process since does not match.
 //! It holds the command's token, by which those are known who left the group, as daemons do. Before the process is there
 //! its token is noted already, so that no moment is left in which a death of this program leaves it unknown.
-use super::SandboxError;
+use super::{SandboxError, orphans};
 use crate::clock::boot;
 use rustix::process::{Pid, Signal, getpid, kill_process_group, test_kill_process_group};
 use std::{
@@ -184,6 +184,7 @@ impl Drop for Group {
         }
         if let Some(token) = &self.token {
             token.kill_strays();
+            orphans::bury();
         }
         if let Some(note) = &self.note {
             let _already_gone = fs::remove_file(note);
@@ -260,7 +261,7 @@ impl Note {
 }
 
 /// Returns the group of this program; 0 where it was made outside of the PID namespace that this program sees.
-fn own_group() -> Option<i32> {
+pub(super) fn own_group() -> Option<i32> {
     Stat::of(getpid().as_raw_nonzero().get()).map(|stat| stat.group)
 }
 
@@ -270,7 +271,7 @@ fn processes() -> Option<impl Iterator<Item = (i32, Stat)>> {
 }
 
 /// Returns the number of every process of the system, where it tells.
-fn numbers() -> Option<impl Iterator<Item = i32>> {
+pub(super) fn numbers() -> Option<impl Iterator<Item = i32>> {
     let entries = fs::read_dir("/proc").ok()?;
     Some(entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok())))
 }
@@ -280,6 +281,11 @@ fn is_marked(pid: i32) -> bool {
     has_variable(pid, &format!("{MARK}=1"))
 }
 
+/// Returns whether any process has a variable of this value, as far as the system tells; yes where it tells nothing.
+pub fn is_anybodys(name: &str, value: &str) -> bool {
+    numbers().is_none_or(|mut all| all.any(|pid| has_variable(pid, &format!("{name}={value}"))))
+}
+
 /// Returns whether a process was started with a variable, written `NAME=VALUE`, in its environment.
 fn has_variable(pid: i32, variable: &str) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|found| found == variable.as_bytes()))
@@ -287,15 +293,16 @@ fn has_variable(pid: i32, variable: &str) -> bool {
 
 /// What the kernel says of a process.
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    group: i32,
-    session: i32,
-    start: u64,
-    dead: bool,
+pub(super) struct Stat {
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    pub(super) start: u64,
+    pub(super) dead: bool,
 }
 
 impl Stat {
-    fn of(pid: i32) -> Option<Stat> {
+    pub(super) fn of(pid: i32) -> Option<Stat> {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -303,7 +310,9 @@ impl Stat {
     fn parse(text: &str) -> Option<Stat> {
         let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied();
-        Some(Stat { dead: matches!(field(3)?, "Z" | "X"), group: field(5)?.parse().ok()?, session: field(6)?.parse().ok()?, start: field(22)?.parse().ok()? })
+        let number = |at: usize| field(at)?.parse::<i32>().ok();
+        let dead = matches!(field(3)?, "Z" | "X");
+        Some(Stat { dead, parent: number(4)?, group: number(5)?, session: number(6)?, start: field(22)?.parse().ok()? })
     }
 }
 
@@ -314,7 +323,7 @@ mod tests {
     #[test]
     fn a_process_name_cannot_confuse() {
         let text = "77 (a) Z 1 (b) S 1 70 60 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
-        assert_eq!(Stat::parse(text), Some(Stat { group: 70, session: 60, start: 4242, dead: false }));
+        assert_eq!(Stat::parse(text), Some(Stat { parent: 1, group: 70, session: 60, start: 4242, dead: false }));
         assert_eq!(Stat::parse("77 (a"), None);
     }
 

@@ -11,19 +11,22 @@
 //! `tasks::blocking`, where starting a process does not hold up the scheduler.
 //!
 //! If this program itself is killed, the groups it leaves stand in a registry folder, and [`reap`] ends them at resume.
-//! What leaves its group (`setsid`) is only held by [`Confinement::Bubblewrap`], whose process namespace ends as a whole.
+//! Who leaves his group (`setsid`) is known by a token in his environment. Who drops that too ends with this program where it takes over
+//! [`Orphans`], and with his command only inside [`Confinement::Bubblewrap`], whose process namespace ends as a whole.
 mod capture;
 mod confine;
 mod driver;
 mod environment;
 mod group;
 mod left_out;
+mod orphans;
 mod script;
 
 pub use capture::{Captured, WHOLE_MAX};
 pub use confine::{Confinement, Walls};
 pub use environment::{clean_env, looks_secret};
-pub use group::reap;
+pub use group::{is_anybodys, reap};
+pub use orphans::Orphans;
 
 use crate::{
     clock::{Clock, Pulse},

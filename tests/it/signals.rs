@@ -478,3 +478,32 @@ fn a_question_that_nobody_answers_parks_the_run() {
         assert!(files.contains("other.txt"), "{files}");
     }
 }
+
+#[test]
+fn a_daemon_that_hides_who_began_it_ends_with_the_program() {
+    let daemon = |name: &str| {
+        let at = format!("$HOME/{name}");
+        format!(
+            "/usr/bin/env -i setsid sh -c 'echo $$ > {at}.part; mv {at}.part {at}; exec sleep 120' > /dev/null 2>&1 & until test -e {at}; do sleep 0.01; done"
+        )
+        .replace("-i", "-i HOME=$HOME PATH=$PATH")
+    };
+    let hook = format!(
+        r#"{{ "hooks": {{ "PreToolUse": [{{ "matcher": "Read", "hooks": [{{ "type": "command", "command": {} }}] }}] }} }}"#,
+        serde_json::json!(format!("cat > /dev/null; {}", daemon("of-hook")))
+    );
+    let workflow = format!(
+        "version: 1\nname: daemons\nagents: {{ reader: {{ system: x, hooks: [begin] }} }}\nsteps:\n  command: {{ run: {} }}\n  hook: {{ agent: reader, prompt: go }}\n",
+        serde_json::json!(daemon("of-command"))
+    );
+    let bench = Bench::new().workflow("daemons", &workflow).file(".spinney/hooks/begin.json", &hook);
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let script = bench.script("conversations: [{ agent: reader, turns: [{ calls: [{ tool: Read, input: { file_path: README.md } }] }, { say: done }] }]");
+    let output = bench.program(&["run", "daemons", "--unconfined", "--script", &script]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["of-hook", "of-command"] {
+        let pid = fs::read_to_string(bench.path("home").join(name)).unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        assert!(!stat.contains("(sleep)"), "{name} still runs: {stat}");
+    }
+}
