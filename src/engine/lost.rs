@@ -9,7 +9,8 @@ use super::{
     steps::{VIEW_PREFIX, lost_worktree, slug},
 };
 use crate::{
-    event::{Failure, FailureKind, Isolation, NodeId, Record, RunId},
+    clock::Timestamp,
+    event::{Event, Failure, FailureKind, Isolation, NodeId, Record, RunId},
     git::{GitError, Repository, Workspaces},
     journal::{NodeState, RunState},
     plan::Work,
@@ -18,6 +19,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
+
+/// Attempts at one node that are begun anew though they were lost; one more means that what it does ends whoever carries it out.
+const LOST_MAX: u32 = 5;
 
 /// Why attempts may not go on though all that they need seems to be there.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +32,16 @@ pub(super) struct Why {
     pub(super) torn: bool,
 }
 
-/// Returns the nodes whose attempt starts over, each with what it has lost.
+/// Returns what becomes of attempts that have lost something: each starts over, recorded as a retry that does not count, or has failed where that
+/// has happened too often. Beside each record stands what people are told.
 ///
 /// # Errors
 /// Where git cannot tell.
-pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunState, &[Record]), why: Why) -> Result<BTreeMap<NodeId, Failure>, GitError> {
+pub(super) fn attempts(
+    repo: &Repository,
+    (run, state, records): (&RunId, &RunState, &[Record]),
+    (why, now): (Why, Timestamp),
+) -> Result<Vec<(String, Event)>, GitError> {
     let mut lost: BTreeMap<NodeId, String> = BTreeMap::new();
     if why.reaches_out {
         let why = "its command was cut short: without walls it may have reached beyond its worktree, and what it did there may be done twice";
@@ -50,7 +59,20 @@ pub(super) fn attempts(repo: &Repository, (run, state, records): (&RunId, &RunSt
         let why = format!("the machine went down or records are lost, and what of it is in its worktree {} is not known", path.display());
         lost.entry(node).or_insert(why);
     }
-    Ok(lost.into_iter().map(|(node, why)| (node, Failure::new(FailureKind::Isolation, why))).collect())
+    Ok(lost.into_iter().map(|(node, why)| begun_anew(state, node, why, now)).collect())
+}
+
+fn begun_anew(state: &RunState, node: NodeId, why: String, now: Timestamp) -> (String, Event) {
+    let before = state.node(&node).map_or(0, |of| of.lost);
+    if before < LOST_MAX {
+        let failure = Failure::new(FailureKind::Isolation, why);
+        let said = format!("`{node}` starts its attempt over: {}", failure.message);
+        return (said, Event::RetryScheduled { node, due: now, failure, handed_over: false, lost: true });
+    }
+    let message = format!("{why}; that is the end of {} attempts by now, so that it is not begun again", before + 1);
+    let said = format!("`{node}` has failed: {message}");
+    let failure = Failure::new(FailureKind::Isolation, message).hint("see what it does to the process that carries it out; `spinney retry` begins it again");
+    (said, Event::StepFinished { node, outcome: failure.into() })
 }
 
 /// Removes what commands had worked in that were under way: they start from the beginning.

@@ -10,8 +10,9 @@ use super::{
     steps::Services,
 };
 use crate::{
+    clock::Timestamp,
     event::{CommitId, Definitions, Event, NodeId, Origin, Outcome, Record, RunId, RunStarted, StepId, Wish},
-    git::{Expected, Head, RefMove, Unsound},
+    git::{Expected, Head, RefMove, Repository, Unsound, start_of},
     journal::{self, FINALLY, Lease, ON_FAILURE, RunDir, RunState, Spent, write_whole},
     plan::{ORCHESTRATOR, Plan},
     source::nearest,
@@ -310,6 +311,24 @@ pub(super) fn changed_steps(records: &[Record], started: &RunStarted, now: Defin
         |record: &Record| if let Event::RunResumed { steps, .. } = &record.event { Some(steps.clone()).filter(|steps| !steps.is_empty()) } else { None };
     let last = records.iter().rev().find_map(resumed).unwrap_or_else(|| started.steps.clone());
     if last.is_empty() || last == now { Definitions::new() } else { now }
+}
+
+/// Makes the refs of a run by which it keeps what holds of another one, and where it starts: before its first record, so that from then on
+/// nothing that it goes on from hangs on the other run.
+pub(super) fn keep_held(repo: &Repository, run: &RunId, base: &CommitId, held: &[(Timestamp, Event)]) -> Result<(), SetupError> {
+    let kept = kept::refs(run, held.iter().map(|(_, event)| event)).into_iter().map(|(name, kept)| (name, kept.commit));
+    let moves = kept.chain([(start_of(run), base.clone())]).map(|(name, commit)| RefMove { name, to: Some(commit), expected: Expected::Any });
+    Ok(repo.move_refs(&moves.collect::<Vec<_>>())?)
+}
+
+/// Takes away what was made of a run that has not begun.
+pub(super) fn take_back(repo: &Repository, dir: &RunDir, run: &RunId) {
+    let moves = repo
+        .refs(&format!("refs/spinney/{run}"))
+        .map(|refs| refs.into_iter().map(|(name, commit)| RefMove { name, to: None, expected: Expected::At(commit) }).collect::<Vec<_>>());
+    // What stays is told of by `doctor`, and goes with `clean`.
+    let _ = moves.and_then(|moves| repo.move_refs(&moves));
+    dir.discard();
 }
 
 /// Makes again what the records name that hold of another run: the refs by which commits are kept, and the files of artefacts.

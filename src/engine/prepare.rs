@@ -5,7 +5,7 @@ use super::{
     health::{self, Mend},
     inbox::Inbox,
     lost::{self, Why},
-    origin::{changed_steps, restore},
+    origin::{self, changed_steps, restore},
     secrets,
     steps::{Artefacts, CacheStore},
     token::Tokens,
@@ -126,14 +126,14 @@ impl Project {
                 origin,
                 given: options.given.clone(),
             };
+            origin::keep_held(&self.repo, &run, &started.base, &held)?;
             let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
             let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
             Ok((lease, journal, begun))
         };
         // Where its first records cannot be kept nothing of the run is.
-        let (lease, journal, begun) = first().inspect_err(|_| dir.discard())?;
+        let (lease, journal, begun) = first().inspect_err(|_| origin::take_back(&self.repo, &dir, &run))?;
         let services = self.services((&run, journal.state().plan()), (&dir, secrets), models, options)?;
-        keep_start(&services.repo, journal.state())?;
         restore(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
@@ -179,9 +179,10 @@ impl Project {
         if services.reaches_out {
             lost::give_up(&state, &services.workspaces)?;
         }
-        for (node, failure) in lost::attempts(&self.repo, (run, &state, &records), Why { reaches_out: services.reaches_out, torn })? {
-            warnings.push(format!("`{node}` starts its attempt over: {}", failure.message));
-            events.push(Event::RetryScheduled { node, due: services.clock.now(), failure, handed_over: false, lost: true });
+        let why = Why { reaches_out: services.reaches_out, torn };
+        for (said, event) in lost::attempts(&self.repo, (run, &state, &records), (why, services.clock.now()))? {
+            warnings.push(said);
+            events.push(event);
         }
         dir.wake().map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);

@@ -258,3 +258,27 @@ fn a_checkpoint_that_is_gone_costs_its_attempt_and_not_its_run() {
     assert_eq!(bench.git(&["show", &format!("spinney/{run}:n.txt")]), "did\ndid\n");
     assert!(outcome(&bench.records(&run), "run")["succeeded"].is_object());
 }
+
+#[test]
+fn a_command_that_ends_whoever_carries_it_out_is_not_begun_for_ever() {
+    let yaml = "version: 1\nname: deadly\nsteps: { deadly: { run: \"echo begun >> $HOME/begun; kill -9 $PPID; sleep 30\" } }\n";
+    let bench = Bench::new().workflow("deadly", yaml);
+    let lives = |arguments: &[&str]| bench.program(arguments).wait_with_output().unwrap();
+    assert_eq!(lives(&["run", "deadly", "--unconfined"]).status.code(), None, "it was killed");
+    let mut deaths = 1;
+    let last = loop {
+        let output = lives(&["resume", "--unconfined"]);
+        if output.status.code().is_some() {
+            break output;
+        }
+        deaths += 1;
+        assert!(deaths < 20, "it dies for ever");
+    };
+    let said = String::from_utf8_lossy(&last.stderr).into_owned();
+    assert_eq!((last.status.code(), deaths), (Some(1), 6), "{said}");
+    assert!(said.contains("`deadly` has failed: ") && said.contains("that is the end of 6 attempts by now"), "{said}");
+    assert_eq!(fs::read_to_string(bench.path("home/begun")).unwrap().lines().count(), 6);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    assert_eq!(outcome(&records, "deadly")["failed"]["kind"], "isolation", "{:?}", outcome(&records, "deadly"));
+}
