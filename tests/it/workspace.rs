@@ -256,3 +256,35 @@ steps:
     said.code(1);
     assert_eq!(bench.git(&["show", &format!("refs/spinney/{}/work.1/checkpoint:kept.txt", bench.newest())]), "kept\n");
 }
+
+#[test]
+fn what_the_setup_of_a_reader_changes_is_its_own_and_no_damage() {
+    let workflow = r#"
+version: 1
+name: readers
+agents: { reader: { system: "You read.", access: read, permissions: { ask: ["Bash(cat:*)"] } } }
+steps:
+  made: { agent: reader, prompt: "Read made.", workspace: { kind: shared, setup: ["echo more >> README.md"] } }
+  plain: { agent: reader, prompt: "Read plain." }
+"#;
+    let script = r#"
+conversations:
+  - agent: reader
+    turns:
+      - calls: [{ tool: Bash, input: { command: "cat README.md" } }]
+      - calls: [{ tool: Read, input: { file_path: README.md } }]
+      - say: done
+"#;
+    let bench = Bench::new().workflow("readers", workflow);
+    bench.run("readers", script, &[]).0.code(3);
+    let run = bench.newest().0;
+    assert!(!bench.spinney(&["doctor"]).out.contains("agents read them"));
+    let said = bench.spinney(&["resume", &run, "--on-ask", "allow"]).code(0);
+    assert!(!said.err.contains("put back"), "{said:?}");
+    let records = bench.records(&bench.newest());
+    for (node, has_more) in [("made", true), ("plain", false)] {
+        let read = results(&records, node);
+        assert_eq!(read.len(), 2, "{read:?}");
+        assert!(read.iter().all(|(_, wrong, text)| !wrong && text.contains("more") == has_more), "{node}: {read:?}");
+    }
+}

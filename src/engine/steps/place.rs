@@ -77,11 +77,11 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
         None => base(task).await?,
     };
     // A command may write where it likes in its own copy; a reading agent shares a view with the others.
-    // Who has files of the checkout brought in needs a copy too.
-    let Workspace { kind, copy, link, sparse, .. } = &step.workspace;
+    // Who has files of the checkout brought in needs a copy too, and whose setup may change files that others read.
+    let Workspace { kind, copy, link, sparse, setup, .. } = &step.workspace;
+    let brings = !copy.is_empty() || !link.is_empty() || !setup.is_empty();
     let only = if sparse.is_empty() { None } else { Some(named(task, "sparse", sparse)?) };
-    let own =
-        only.is_some() || step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || !copy.is_empty() || !link.is_empty();
+    let own = only.is_some() || step.writes || matches!(step.work, Work::Run { .. }) || *kind == WorkspaceKind::Worktree || brings;
     let mut coming = None;
     let (worktree, root) = if own {
         let workspaces = only.map_or_else(|| task.services.workspaces.clone(), |only| task.services.workspaces.clone().only(only));
@@ -124,7 +124,7 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
     };
     let of_agent = if let Work::Agent { agent, .. } = &step.work { agent.cwd.as_ref() } else { None };
     let own_cwd = step.cwd.as_ref().or(of_agent);
-    if let (Some(view), true) = (&coming, own_cwd.is_some() || !step.workspace.setup.is_empty()) {
+    if let Some(view) = coming.as_ref().filter(|_| own_cwd.is_some()) {
         view.clone().await?;
     }
     let cwd = match own_cwd {
