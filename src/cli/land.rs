@@ -45,7 +45,13 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
                 let hint = error.hint().map_or_else(
                     // No `git merge` by hand: it would overwrite a file that is ignored and in the way here.
                     || format!("nothing was changed; move what is in the way aside, then `spinney land {run}` again"),
-                    |hint| if matches!(error, GitError::HalfLanded { .. }) { hint.to_owned() } else { format!("nothing was changed; {hint}") },
+                    |hint| {
+                        if matches!(error, GitError::HalfLanded { .. } | GitError::LandingLeft { .. }) {
+                            hint.to_owned()
+                        } else {
+                            format!("nothing was changed; {hint}")
+                        }
+                    },
                 );
                 return Err(Failed::new(format!("move {onto} to {}: {error}", short(&target.0))).hint(hint));
             }

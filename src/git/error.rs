@@ -155,6 +155,14 @@ pub enum GitError {
         /// How many there are.
         files: usize,
     },
+    /// Files of the checkout may have been moved and their branch was not; what was begun stays to be taken back.
+    #[error("{reason}; the files that it may have changed could not be looked at: {why}")]
+    LandingLeft {
+        /// Why the branch did not move.
+        reason: String,
+        /// Why the files did not go back.
+        why: String,
+    },
     /// Git refused or failed.
     #[error("run `git {command}`: {reason}")]
     Failed {
@@ -209,6 +217,9 @@ impl GitError {
             GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.41 or newer and see that it is on PATH"),
             GitError::CheckoutBusy { .. } => Some("try again when it is done; where no git runs there any more, remove that file"),
             GitError::HalfLanded { .. } => Some("`git status` shows them; `git restore` brings them back"),
+            GitError::LandingLeft { .. } => {
+                Some("the checkout is locked until then: mend what is amiss, make room say, and `spinney land` brings the files back before it begins")
+            }
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
             GitError::BringsState { .. } => {
                 Some("`git rm -r -q .spinney/state` removes them; with `--cached` the files stay, and are taken for this checkout's own")

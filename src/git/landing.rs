@@ -21,7 +21,7 @@ use super::{
     register,
     repository::{Head, Repository},
 };
-use crate::event::CommitId;
+use crate::{event::CommitId, sandbox};
 use std::{
     collections::BTreeSet,
     ffi::OsString,
@@ -43,6 +43,9 @@ const LEFT_TO_THE_USER: &[&str] = &[
     "index.sparse=",
     "merge.conflictStyle=",
 ];
+
+/// The variable by which git is told its index.
+const INDEX: &str = "GIT_INDEX_FILE";
 
 /// What the lock of an index begins with that a landing holds: one that is left by a death is known by it, and by what follows,
 /// the commit that was landed.
@@ -108,7 +111,7 @@ impl Landing<'_> {
     /// # Errors
     /// `CheckoutMoved` where something else stands there by now, `CheckoutBusy` while another git is at work in the checkout,
     /// `CheckoutChanged`, or `Failed` with git's own words, as where the branch is locked or a file is in the way: nothing is
-    /// changed then. `HalfLanded` where files could not be brought back.
+    /// changed then. `HalfLanded` where files could not be brought back, `LandingLeft` where that could not even be tried.
     pub fn forward(&self, from: &Head, to: &CommitId) -> Result<(), GitError> {
         let repository = self.repository;
         let held = Held::take(repository, to)?;
@@ -131,7 +134,14 @@ impl Landing<'_> {
             return held.keep();
         }
         let failed = program::failed("merge --ff-only".to_owned(), &merged);
-        let left = take_back(repository, &from.commit, to)?;
+        let left = match take_back(repository, &from.commit, to) {
+            Ok(left) => left,
+            Err(error) => {
+                // The lock stays, so that whoever lands next takes the files back, and nobody commits them before.
+                held.leave();
+                return Err(GitError::LandingLeft { reason: failed.to_string(), why: error.to_string() });
+            }
+        };
         if !left.is_empty() {
             return Err(GitError::HalfLanded { paths: left, reason: failed.to_string() });
         }
@@ -144,9 +154,13 @@ impl Landing<'_> {
         let held = Held::of(repository);
         let said = fs::read(&held.lock).unwrap_or_default();
         let Some(to) = std::str::from_utf8(&said).ok().and_then(|said| said.strip_prefix(HELD)) else { return Ok(()) };
-        // Nobody else lands now: whoever has left this is dead. A git of its own may live on for a moment.
-        if lock_of(&held.beside).exists() {
-            return Err(GitError::CheckoutBusy { lock: lock_of(&held.beside) });
+        // Nobody else lands now: whoever has left this is dead. A git of its own may live on for a moment, and leaves its lock where it died too.
+        let lock = lock_of(&held.beside);
+        if lock.exists() {
+            if sandbox::is_anybodys(INDEX, &held.beside.to_string_lossy()) {
+                return Err(GitError::CheckoutBusy { lock });
+            }
+            register::clear(&lock)?;
         }
         let (head, to) = (repository.head()?, CommitId(to.trim_end().to_owned()));
         if head.commit == to && held.beside.exists() {
@@ -169,6 +183,13 @@ struct Held {
 
 /// Gives the lock back when it is dropped.
 struct Holding(Held);
+
+impl Holding {
+    /// Leaves everything as a death would.
+    fn leave(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl Held {
     fn of(repository: &Repository) -> Held {
@@ -214,7 +235,7 @@ impl Drop for Holding {
 }
 
 fn with_index(repository: &Repository, index: &Path) -> Git {
-    repository.program().with(|environment| drop(environment.insert("GIT_INDEX_FILE".to_owned(), index.to_string_lossy().into_owned())))
+    repository.program().with(|environment| drop(environment.insert(INDEX.to_owned(), index.to_string_lossy().into_owned())))
 }
 
 /// Brings those files of the checkout back to `from` that git has made those of `to`; what is neither is left alone. Returns what
@@ -245,7 +266,10 @@ fn take_back(repository: &Repository, from: &CommitId, to: &CommitId) -> Result<
             (None, _) => {}
         }
     }
-    repository.on_checkout(&["checkout-index", "--force", "-z", "--stdin"], back, &of_from)?;
+    let brought = repository.on_checkout(&["checkout-index", "--force", "-z", "--stdin"], back, &of_from)?;
+    if brought.code.is_none() {
+        return Err(program::failed("checkout-index".to_owned(), &brought));
+    }
     left.extend(different(repository, &of_from)?);
     left.sort();
     Ok(left)

@@ -1,6 +1,6 @@
 //! Landing while others are at work in the checkout: runs that land at the same time, the user's own git, and one that died over it.
 use crate::fixture::Bench;
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 fn yaml(name: &str) -> String {
     format!("version: 1\nname: {name}\nsteps: {{ make: {{ run: \"mkdir -p new; echo {name} | tee new/{name}.txt > {name}.txt\", scope: [\"**\"] }} }}\n")
@@ -72,6 +72,7 @@ fn a_landing_that_died_is_ended_by_the_next() {
     // In the middle of the files.
     left(&bench, &to, &[("new/a.txt", Some("a\n"))]);
     fs::copy(bench.repo().join(".git/index"), bench.repo().join(".git/index.spinney")).unwrap();
+    fs::write(bench.repo().join(".git/index.spinney.lock"), "as its git leaves it, which died too").unwrap();
     bench.spinney(&["land", &runs[0]]).code(0);
     is_clean(&bench);
     assert_eq!(bench.git(&["rev-parse", "HEAD"]).trim(), to);
@@ -95,4 +96,20 @@ fn what_a_person_wrote_meanwhile_is_not_taken_back() {
     assert!(said.code != 0 && said.err.contains("kept.txt"), "{}", said.err);
     assert_eq!(fs::read_to_string(bench.repo().join("a.txt")).unwrap(), "mine\n");
     assert_eq!(fs::read_to_string(bench.repo().join("kept.txt")).unwrap(), "mine\n");
+}
+
+#[test]
+fn a_commit_that_began_before_a_landing_is_refused_and_takes_nothing_back() {
+    let (bench, runs) = ran(&["a"]);
+    // A commit looks at its branch and at the index first, then runs the hook, then moves the branch.
+    let hook = format!("#!/bin/sh\nunset GIT_INDEX_FILE GIT_DIR GIT_PREFIX\nexec {} land {}\n", env!("CARGO_BIN_EXE_spinney"), runs[0]);
+    let bench = bench.executable(".git/hooks/pre-commit", &hook);
+    let head = bench.git(&["rev-parse", "HEAD"]);
+    let mut commit = Command::new("git");
+    let said = commit.args(["commit", "--allow-empty", "-q", "-m", "mine"]).current_dir(bench.repo()).env_clear().envs(bench.environment()).output().unwrap();
+    let why = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && why.contains("cannot lock ref 'HEAD'"), "{why}");
+    assert_eq!(bench.git(&["rev-parse", "HEAD", "HEAD~1"]), format!("{}{head}", bench.git(&["rev-parse", &format!("spinney/{}", runs[0])])));
+    assert_eq!(fs::read_to_string(bench.repo().join("a.txt")).unwrap(), "a\n");
+    is_clean(&bench);
 }
