@@ -53,6 +53,9 @@ pub enum Fate {
 /// Where the runs cannot be listed.
 pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)>, CleanError> {
     let state = RunDir::state(repo.main_checkout());
+    if !cleaning.dry_run {
+        RunDir::sweep(&state).map_err(|source| journal::RunDirError::Io { path: state.clone(), source })?;
+    }
     let mut runs = RunDir::list(&state)?;
     runs.extend(orphans(repo, &cleaning.cache)?);
     let meant = |run: &RunId| cleaning.drop.is_empty() || cleaning.drop.contains(run);
@@ -127,7 +130,7 @@ fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
         Err(error) => return Err(format!("its journal cannot be read: {error}")),
     };
     let (Some(first), Some(last)) = (records.first(), records.last()) else {
-        return if named { Ok("dropped, as asked for; it never began".to_owned()) } else { Err("it died before its first record".to_owned()) };
+        return unbegun(repo, (&dir, run), cleaning, named);
     };
     let (Event::RunStarted(started), Event::RunFinished { .. }) = (&first.event, &last.event) else {
         return Err("it is not over: `spinney resume` goes on with it, `spinney cancel` ends it".to_owned());
@@ -145,6 +148,26 @@ fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
         Some(lost) => Err(format!("{lost} is on no branch but the run's own")),
         None if work.left_any() => Ok("its work has landed".to_owned()),
         None => Ok("it left no work".to_owned()),
+    }
+}
+
+/// Says why a run may be removed that has no record.
+fn unbegun(repo: &Repository, (dir, run): (&RunDir, &RunId), cleaning: &Cleaning, named: bool) -> Result<String, String> {
+    if named {
+        return Ok("dropped, as asked for; it never began".to_owned());
+    }
+    let made = fs::metadata(dir.path()).and_then(|found| found.modified()).ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+    let ago = Duration::from_millis(cleaning.now.0).saturating_sub(made.unwrap_or_default());
+    if ago < cleaning.older_than {
+        return Err("it died before its first record, not long enough ago".to_owned());
+    }
+    // Of a run that was to follow from another one.
+    let is_kept = |(name, commit): &(String, CommitId)| !is_start(name) && !repo.has_landed(commit).unwrap_or(false);
+    match repo.refs(&format!("refs/spinney/{run}")).map_err(|error| error.to_string())?.iter().find(|kept| is_kept(kept)) {
+        Some((name, _)) => {
+            Err(format!("it died before its first record, and keeps `{}`: `spinney clean --drop {run}` removes it all the same", short_name(name)))
+        }
+        None => Ok("it died before its first record".to_owned()),
     }
 }
 
@@ -378,6 +401,8 @@ fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
         dir => Some(dir?),
     };
     let _lease = dir.as_ref().map(|dir| Lease::take(dir.path(), std::process::id(), cleaning.now)).transpose()?;
+    // Nobody moves its refs now: what is locked was by a git that died.
+    repo.unlock_refs(run)?;
     let records = dir.as_ref().and_then(|dir| journal::read(dir.path()).ok()).unwrap_or_default();
     if repo.ref_at(&branch_of(run))?.is_some() && !others(repo, run, &records)? {
         repo.delete_branch_of(run)?;
@@ -393,7 +418,7 @@ fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
     if !moves.is_empty() {
         repo.move_refs(&moves)?;
     }
-    dir.map_or(Ok(()), |dir| delete(dir.path()))
+    dir.map_or(Ok(()), |dir| dir.remove().map_err(|source| RemoveError::Io { path: dir.path().display().to_string(), source }))
 }
 
 fn delete(folder: &Path) -> Result<(), RemoveError> {

@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What the name of a folder begins with that is being removed; no run has such a name.
+const LEAVING: &str = ".leaving-";
+
 /// The folder of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -140,6 +143,30 @@ impl RunDir {
         }
         found.sort_by_cached_key(|(began, run)| (Reverse(*began), run.clone()));
         Ok(found.into_iter().map(|(_, run)| run).collect())
+    }
+
+    /// Removes the folder of a run that is over. It has no name of a run first, so that a death over it leaves none that is half there; what such a death
+    /// leaves goes with the next.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let name = self.path.file_name().unwrap_or_default();
+        let mut leaving = std::ffi::OsString::from(LEAVING);
+        leaving.push(name);
+        let leaving = self.path.with_file_name(leaving);
+        fs::rename(&self.path, &leaving)?;
+        fs::remove_dir_all(leaving)
+    }
+
+    /// Removes what deaths have left of folders that were being removed.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn sweep(state: &Path) -> io::Result<()> {
+        let Ok(entries) = fs::read_dir(state.join("runs")) else { return Ok(()) };
+        let left = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(LEAVING.as_bytes()));
+        left.map(|entry| entry.path()).try_for_each(fs::remove_dir_all)
     }
 
     /// Removes the folder of a run that has not begun. What cannot be removed is shown as a run without a record.

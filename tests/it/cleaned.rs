@@ -2,7 +2,7 @@
 use crate::fixture::Bench;
 use serde_json::Value;
 use spinney::event::RunId;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 const FLOW: &str = r#"
 version: 1
@@ -157,4 +157,23 @@ fn what_a_failed_command_had_is_kept_like_an_agents_work() {
     assert!(said.out.contains("+long-work\n"), "{}", said.out);
     let shown = bench.spinney(&["show", &run.0]).code(0).out;
     assert!(shown.contains(&format!("refs/spinney/{run}/gen.1/checkpoint")) && !shown.contains("look.1/checkpoint"), "{shown}");
+}
+
+#[test]
+fn a_removal_that_died_is_ended_by_the_next() {
+    let bench = Bench::new().workflow("look", LOOK).workflow("flow", FLOW);
+    let (look, flow) = (run(&bench, "look", 0), run(&bench, "flow", 0));
+    bench.spinney(&["land", &flow.0]).code(0);
+    // While a folder was removed, and while git removed refs.
+    let runs = bench.repo().join(".spinney/state/runs");
+    fs::rename(runs.join(&look.0), runs.join(format!(".leaving-{look}"))).unwrap();
+    fs::remove_file(runs.join(format!(".leaving-{look}/mark"))).unwrap();
+    fs::write(bench.repo().join(format!(".git/refs/spinney/{flow}/land/result.lock")), "").unwrap();
+    fs::create_dir(runs.join("never-abcdef")).unwrap();
+    bench.spinney(&["clean", "--dry-run", "--older-than", "0s"]).code(0);
+    assert!(runs.join(format!(".leaving-{look}")).exists(), "nothing is removed where it is only looked at");
+    let said = bench.spinney(&["clean", "--older-than", "0s"]).code(0).out;
+    assert!(said.contains("its work has landed") && said.contains("it died before its first record"), "{said}");
+    assert_eq!(fs::read_dir(&runs).unwrap().count(), 0, "{said}");
+    assert_eq!(bench.git(&["for-each-ref", "refs/spinney"]), "");
 }
