@@ -2,7 +2,7 @@
 //!
 //! The lock is on an open file, never on the file's existence, so there is nothing stale to clean up. The file says who
 //! holds it, for the message to whoever comes second; it is never deleted, since that would let two owners lock two files
-//! of one name.
+//! of one name. Where somebody else deletes it all the same, the folder is locked too, and is the same one for everybody.
 use crate::clock::Timestamp;
 use std::{
     fmt,
@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The right to write a run's journal; given back when dropped, and by the system when the process dies.
 #[derive(Debug)]
 pub struct Lease {
+    // Given back first, so that whoever finds the file free finds the folder free too.
+    _folder: File,
     file: File,
 }
 
@@ -66,12 +68,13 @@ impl Lease {
         let path = dir.join(FILE);
         let failed = |source| LeaseError::Io { path: path.clone(), source };
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let folder = File::open(dir).map_err(failed)?;
         let mut owner = None;
         for attempt in 0..TRIES + PAUSES {
-            match file.try_lock() {
+            match lock_both(&file, &folder) {
                 Ok(()) => {
                     sign(&mut file, pid, now).map_err(failed)?;
-                    return Ok(Lease { file });
+                    return Ok(Lease { _folder: folder, file });
                 }
                 Err(TryLockError::WouldBlock) => owner = read_owner(&mut file),
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
@@ -95,7 +98,9 @@ impl Lease {
         let path = dir.join(FILE);
         let mut file = match OpenOptions::new().read(true).open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(is_folder_locked(dir).then(|| held(None, dir.to_owned())));
+            }
             Err(source) => return Err(LeaseError::Io { path, source }),
         };
         if !file.metadata().is_ok_and(|found| found.is_file()) {
@@ -104,7 +109,7 @@ impl Lease {
         let mut owner = None;
         for _ in 0..TRIES {
             match file.try_lock_shared() {
-                Ok(()) => return Ok(None),
+                Ok(()) => return Ok(is_folder_locked(dir).then(|| held(None, dir.to_owned()))),
                 Err(TryLockError::WouldBlock) => owner = read_owner(&mut file),
                 Err(TryLockError::Error(source)) => return Err(LeaseError::Io { path, source }),
             }
@@ -146,6 +151,23 @@ impl Drop for Lease {
         // Where this fails the words are stale, which only a second owner's first microseconds can show.
         let _ = self.file.set_len(0);
     }
+}
+
+/// Locks the file and the folder that it is in, or neither.
+fn lock_both(file: &File, folder: &File) -> Result<(), TryLockError> {
+    file.try_lock()?;
+    match folder.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            file.unlock().map_err(TryLockError::Error)?;
+            Err(TryLockError::WouldBlock)
+        }
+        // Not every file system locks folders.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+fn is_folder_locked(dir: &Path) -> bool {
+    File::open(dir).is_ok_and(|folder| matches!(folder.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Writes `PID SINCE PLACE` over what stood there.
@@ -247,6 +269,18 @@ pub(super) mod tests {
     pub(in crate::journal) fn ready_to_be_killed() {
         io::stdout().write_all(b"\nready\n").unwrap();
         let _ = io::stdin().read(&mut [0]);
+    }
+
+    #[test]
+    fn a_file_that_is_removed_under_its_owner_makes_no_second_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let lease = Lease::take(dir.path(), 1, Timestamp(5000)).unwrap();
+        std::fs::remove_file(dir.path().join(FILE)).unwrap();
+        assert!(matches!(Lease::owner(dir.path()), Ok(Some(LeaseError::HeldByUnknown { .. }))));
+        assert!(matches!(Lease::take(dir.path(), 18, Timestamp(6000)), Err(LeaseError::HeldByUnknown { .. })));
+        assert!(Lease::owner(dir.path()).unwrap().is_some(), "the file is there again, and nobody's");
+        drop(lease);
+        drop(Lease::take(dir.path(), 18, Timestamp(6000)).unwrap());
     }
 
     #[test]
