@@ -167,14 +167,15 @@ where
     let done = tasks::blocking(work).await.map_err(Failure::from)?;
     done.map_err(|error| {
         let failure = Failure::of(kind, error.into().as_ref());
-        Failure { kind: if says_full(&failure.message) { FailureKind::NoRoom } else { kind }, ..failure }.into()
+        Failure { kind: if says_unwritable(&failure.message) { FailureKind::NoRoom } else { kind }, ..failure }.into()
     })
 }
 
-/// Returns whether the system said that a disk is full, to this program or to git, which has a word of its own for what it
-/// could not write of an index or a pack.
-fn says_full(message: &str) -> bool {
-    ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full"].iter().any(|said| message.contains(said))
+/// Returns whether the system said that a disk is full or takes no more writes, to this program or to git, which has a word of its own for what it
+/// could not write of an index or a pack; or git, that another one holds a lock for as long as it waited.
+fn says_unwritable(message: &str) -> bool {
+    let full = ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full", "Read-only file system"];
+    full.iter().any(|said| message.contains(said)) || (message.contains("Unable to create '") && message.contains(".lock': File exists"))
 }
 
 /// An agent at work.

@@ -400,7 +400,14 @@ fn before_eyes(
     let ended = ended.map_err(|error| {
         let hint = match &error {
             EngineError::Close(failure) => failure.hint.clone(),
-            EngineError::NoRoom(_) => Some(format!("nothing is lost: make room on that file system; then `spinney resume {run}` goes on")),
+            EngineError::NoRoom(failure) => {
+                let mend = match &failure.message {
+                    said if said.contains(".lock': File exists") => "see that no git is at work in the repository, and remove the lock that it names",
+                    said if said.contains("Read-only file system") => "see why that file system takes no writes any more",
+                    _ => "make room on that file system",
+                };
+                Some(format!("nothing is lost: {mend}; then `spinney resume {run}` goes on"))
+            }
             EngineError::Journal(JournalError::Store(store)) => store.hint().map(|hint| format!("{hint}; then `spinney resume {run}` goes on")),
             EngineError::Journal(JournalError::Illegal(_)) | EngineError::Stuck(_) => None,
         };

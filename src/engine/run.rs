@@ -49,7 +49,7 @@ pub enum EngineError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A disk is full; what was under way is as it was.
+    /// Nothing can be written; what was under way is as it was.
     #[error("go on: {}", .0.message)]
     NoRoom(Failure),
     /// The run's end could not be made; what it is made of is kept.
@@ -434,7 +434,7 @@ impl<S: Store> Engine<'_, S> {
     }
 }
 
-/// Returns why an end is none, where a disk is full: nobody's work has failed by that.
+/// Returns why an end is none, where nothing can be written: nobody's work has failed by that.
 fn full(end: &End) -> Option<&Failure> {
     let failure = match end {
         End::Finished(outcome) | End::Closed(Ok(outcome)) => outcome.failure(),

@@ -3,7 +3,7 @@ use crate::{
     fixture::{Bench, Said, outcome, possible},
     invariants,
 };
-use spinney::journal::RunDir;
+use spinney::{event::Event, journal::RunDir};
 use std::{fs, process::Command};
 
 const WORKFLOW: &str = r#"
@@ -187,4 +187,27 @@ fn a_cache_that_is_full_stops_the_run_and_it_goes_on_once_there_is_room() {
         ),
     );
     assert!(said.out.lines().all(|line| line == "full") && said.out.contains("full"), "{said:?}");
+}
+
+#[test]
+fn a_disk_that_takes_no_more_writes_stops_the_run_and_fails_nobody() {
+    if !possible("a read-only file system", &INSIDE) {
+        return;
+    }
+    let yaml = "version: 1\nname: late\nsteps:\n  ask: { approve: { message: \"Go on?\" } }\n  make: { needs: [ask], run: \"echo made > made.txt\", scope: [made.txt] }\n";
+    let bench = Bench::new().workflow("late", yaml);
+    bench.spinney(&["run", "late", "--script", &bench.script("conversations: []")]).code(3);
+    let run = bench.newest().0;
+    bench.spinney(&["approve", &run, "--no-resume"]).code(0);
+    let cache = bench.path("cache").display().to_string();
+    let script = format!("mount --bind {cache} {cache} && mount -o remount,bind,ro {cache}\nspinney resume {run} --unconfined; echo \"resume $?\"");
+    let said = inside(&bench, &script);
+    assert!(said.out.contains("resume 1\n") && said.err.contains("Read-only file system"), "{said:?}");
+    assert!(!bench.records(&bench.newest()).iter().any(|record| record.event.node().is_some_and(|node| node.step.0 == "make" && is_end(&record.event))));
+    bench.spinney(&["resume", &run, "--unconfined"]).code(0);
+    assert_eq!(bench.git(&["show", &format!("spinney/{run}:made.txt")]), "made\n");
+}
+
+fn is_end(event: &Event) -> bool {
+    matches!(event, Event::StepFinished { .. })
 }
