@@ -48,6 +48,13 @@ impl Workspaces {
     /// # Errors
     /// `CaptureError::Policy` with everything the rules forbid.
     pub fn capture(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
+        self.whole(worktree, base, || {
+            let captured = self.take(worktree, base, policy, meta)?;
+            Ok((captured.commit.clone(), captured))
+        })
+    }
+
+    fn take(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
         let repository = self.repository();
         let mut taking = Taking::begin(self, worktree, base)?;
         prepared::pass_over(worktree, &mut taking.touched);

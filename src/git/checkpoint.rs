@@ -13,10 +13,14 @@ use super::{
     objects::TreeId,
     path,
     refs::{Expected, RefMove},
+    register,
     workspaces::{Workspaces, Worktree},
 };
 use crate::{clock::Timestamp, event::CommitId};
 use std::{ffi::OsStr, fs, io, os::unix::fs::FileTypeExt as _, path::Path, sync::PoisonError};
+
+/// Times that a commit is made again of which something is gone at once.
+const AGAIN_MAX: usize = 3;
 
 /// Begins the lines of a checkpoint that name repositories inside the worktree, which are left alone by a rollback.
 const NESTED: &str = "Nested: ";
@@ -44,8 +48,31 @@ impl Workspaces {
     /// # Errors
     /// `RefMoved` where someone else has moved the worktree's checkpoint.
     pub fn checkpoint(&self, worktree: &Worktree) -> Result<CommitId, GitError> {
-        let snapshot = self.snapshot(worktree, worktree.base())?;
-        self.keep_checkpoint(worktree, &snapshot.tree, (&snapshot.nested, &snapshot.held))
+        self.whole(worktree, worktree.base(), || {
+            let snapshot = self.snapshot(worktree, worktree.base())?;
+            let commit = self.keep_checkpoint(worktree, &snapshot.tree, (&snapshot.nested, &snapshot.held))?;
+            Ok((Some(commit.clone()), commit))
+        })
+    }
+
+    /// Makes a commit of a worktree's files, and makes it again where something of it is gone when it is there: no ref keeps objects while
+    /// they are written, and a `git gc --prune=now` in that moment takes them away. `make` also returns which commit it is.
+    pub(super) fn whole<T, E: From<GitError>>(
+        &self,
+        worktree: &Worktree,
+        base: &CommitId,
+        make: impl Fn() -> Result<(Option<CommitId>, T), E>,
+    ) -> Result<T, E> {
+        for _ in 0..AGAIN_MAX {
+            let (commit, made) = make()?;
+            match commit {
+                Some(commit) if !self.repository().is_there(&commit, base)? => {}
+                Some(_) | None => return Ok(made),
+            }
+            // The index says of what is gone that it is stored.
+            register::clear(&worktree.index())?;
+        }
+        Ok(make()?.1)
     }
 
     /// Joins work that was made from `from` with the files as they are, in the object database; no file is touched. What

@@ -49,6 +49,44 @@ impl Repository {
     }
 }
 
+impl Repository {
+    /// Returns whether a commit is there with all that its files do not share with `base`; that it is what it is called is not looked at.
+    pub(super) fn is_there(&self, commit: &CommitId, base: &CommitId) -> Result<bool, GitError> {
+        let Some(objects) = self.objects() else {
+            return Ok(self.unsound_objects(&[commit.clone()].into(), base, false)? == Unsound::default());
+        };
+        let tree = |commit: &CommitId| Ok::<_, git2::Error>(objects.find_commit(git2::Oid::from_str(&commit.0)?)?.tree_id());
+        let found = tree(commit).and_then(|own| Ok((own, tree(base)?)));
+        let (own, base) = match found {
+            Ok(found) => found,
+            Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let database = objects.odb()?;
+        let mut open = vec![(own, Some(base))];
+        while let Some((own, base)) = open.pop() {
+            if Some(own) == base {
+                continue;
+            }
+            let tree = match objects.find_tree(own) {
+                Ok(tree) => tree,
+                Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
+            let base = base.and_then(|base| objects.find_tree(base).ok());
+            for entry in &tree {
+                let before = base.as_ref().and_then(|base| base.get_name_bytes(entry.name_bytes()).map(|before| before.id()));
+                match entry.kind() {
+                    Some(git2::ObjectType::Tree) => open.push((entry.id(), before)),
+                    Some(git2::ObjectType::Blob) if before != Some(entry.id()) && !database.exists(entry.id()) => return Ok(false),
+                    _ => {}
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
 impl Unsound {
     /// Notes the objects that git complains of.
     fn note(&mut self, output: &Output, command: &str) -> Result<(), GitError> {

@@ -1,5 +1,6 @@
 //! Checkpoints and the way back to them.
 use crate::{
+    event::CommitId,
     git::{
         CaptureError, CommitMeta, Content, GitError, TreePolicy,
         fixture::{Fixture, contents, write},
@@ -177,4 +178,26 @@ fn what_the_base_holds_already_is_its_authors() {
     fixture.write("new.txt", "and s3cr3t/va+lue=97 here\n");
     let dirty = fixture.open().dirty(&base, &"run-1".into(), &secrets(VALUE));
     assert!(matches!(&dirty, Err(GitError::HoldsSecret { path, secret }) if path == "new.txt" && secret == "TOKEN"), "{dirty:?}");
+}
+
+#[test]
+fn what_is_gone_of_a_commit_when_it_is_made_is_stored_again() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let worktree = workspaces.make("one", &base).expect("it is made");
+    write(worktree.path(), "deep/new.txt", "new\n");
+    let point = workspaces.checkpoint(&worktree).expect("a checkpoint");
+    let capture =
+        || workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured").commit.expect("there is work");
+    let work = capture();
+    for what in ["", ":deep", ":deep/new.txt"] {
+        for (commit, again) in [(&point, &(|| workspaces.checkpoint(&worktree).expect("a checkpoint")) as &dyn Fn() -> CommitId), (&work, &capture)] {
+            let id = fixture.git(&["rev-parse", &format!("{commit}{what}")]);
+            // As a `git gc` does that looked at the refs before the commit had one.
+            fs::remove_file(fixture.path("repo/.git/objects").join(&id[..2]).join(id[2..].trim())).expect("it is an object of its own");
+            assert_eq!(again(), *commit, "{what}");
+            assert_eq!(fixture.git(&["cat-file", "-p", &format!("{commit}:deep/new.txt")]).trim(), "new", "{what}");
+        }
+    }
 }
