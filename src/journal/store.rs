@@ -244,6 +244,10 @@ fn connect(path: &Path, new: bool) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "synchronous", if new { "OFF" } else { "FULL" })?;
+    if new {
+        // A death that left a rollback journal beside it would leave a file that nobody can open to read only.
+        connection.pragma_update(None, "journal_mode", "MEMORY")?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
     Ok(connection)
