@@ -126,6 +126,7 @@ fn judged(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
     }
     let records = match journal::read(dir.path()) {
         Ok(records) => records,
+        Err(journal::StoreError::Missing { .. } | journal::StoreError::Unbegun { .. }) => Vec::new(),
         Err(_) if named => return Ok(format!("dropped, as asked for, though its journal cannot be read{}", dropped(repo, run, cleaning, &[]))),
         Err(error) => return Err(format!("its journal cannot be read: {error}")),
     };

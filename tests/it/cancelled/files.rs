@@ -88,6 +88,8 @@ fn is_as_called_off(bench: &Bench, run: &RunId, records: &[Record]) {
 fn the_work_of_an_attempt_that_fails_after_its_commit_is_kept() {
     let bench = Bench::new();
     let refs = bench.repo().join(".git/refs/spinney").display().to_string();
+    // A ref below the place of the result's, which cannot be made while it stands.
+    let head = bench.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let workflow = format!(
         r#"
 version: 1
@@ -97,8 +99,8 @@ steps:
     scope: [made.txt]
     run: |
       folder="{refs}/"{{{{ run.id | sh }}}}/make; mkdir -p "$folder"
-      if test -e "$HOME/again"; then rm "$folder/result.lock"; echo second > made.txt
-      else touch "$folder/result.lock" "$HOME/again"; echo first > made.txt; fi
+      if test -e "$HOME/again"; then rm -r "$folder/result"; echo second > made.txt
+      else touch "$HOME/again"; mkdir "$folder/result"; echo {head} > "$folder/result/other"; echo first > made.txt; fi
     retry: {{ max: 1, on: [any], delay: 0s }}
 "#
     );
