@@ -33,7 +33,7 @@ const WIDE: usize = 100;
 /// Tasks under way at the same time, as many as in a run that says nothing.
 const PLACES: usize = 8;
 
-criterion_group!(benches, compiling, refusing, deciding, folding, appending, scheduling);
+criterion_group!(benches, compiling, refusing, deciding, folding, appending, resuming, scheduling);
 criterion_main!(benches);
 
 fn compiling(c: &mut Criterion) {
@@ -99,7 +99,7 @@ fn deciding(c: &mut Criterion) {
 }
 
 fn folding(c: &mut Criterion) {
-    let (plan, records) = log(LOG);
+    let (plan, records) = log(AGENTS, LOG);
     let mut group = c.benchmark_group("fold");
     group.sample_size(10);
     group.throughput(Throughput::Elements(records.len() as u64));
@@ -285,6 +285,46 @@ fn sharing(agents: usize, synced: bool) {
     println!("append/{word}, {agents} agents: {rate:.0} a second; p50 {:.0} µs, p95 {:.0} µs, p99 {:.0} µs", at(50), at(95), at(99));
 }
 
+/// Runs of 200 agents that are taken up again: the journal is read, each record is checked against its seal and folded. Says
+/// what that takes, of the processor too, which is what counts where others are at work, and how large the journal is.
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+#[expect(clippy::cast_precision_loss, reason = "thousands are far below 2^52")]
+#[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
+fn resuming(_: &mut Criterion) {
+    const TIMES: usize = 5;
+    for turns in [25, 50, 100, 200] {
+        let (plan, records) = log(200, 200 * turns * 3);
+        let dir = tempfile::tempdir().expect("there is room for a temporary folder");
+        let mut store = SqliteStore::create(dir.path(), &RunId::from("bench")).expect("the folder is empty");
+        records.chunks(64).for_each(|some| store.append(some, false).expect("the disk has room"));
+        drop(store);
+        let bytes = std::fs::metadata(dir.path().join("journal.db")).map_or(0, |found| found.len());
+        let count = records.len();
+        drop(records);
+        let mut took: Vec<[Duration; 4]> = Vec::new();
+        for _ in 0..TIMES {
+            let (began, began_cpu) = (Instant::now(), processor());
+            let (_store, records) = SqliteStore::open(dir.path()).expect("the journal is whole");
+            let (read, read_cpu) = (began.elapsed(), processor() - began_cpu);
+            let state = RunState::replay(plan.clone(), &records).expect("the log is legal");
+            took.push([began.elapsed(), processor() - began_cpu, read, read_cpu]);
+            drop(black_box(state));
+        }
+        took.sort_unstable();
+        let [all, all_cpu, read, read_cpu] = took[TIMES / 2].map(|time| time.as_secs_f64() * 1e8 / count as f64);
+        println!(
+            "resume/200 agents, {turns} turns: {count} records, {} bytes each; for 100,000 of them {all:.0} ms (processor {all_cpu:.0}), of which reading {read:.0} ms (processor {read_cpu:.0})",
+            bytes / count as u64
+        );
+    }
+}
+
+/// Returns how long this process was at work so far, by the kernel's word.
+fn processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or_default())
+}
+
 /// Keeps records in a bare file, a line each.
 fn keep(file: &mut File, records: &[Record], synced: bool) -> io::Result<()> {
     let mut lines = String::new();
@@ -342,11 +382,11 @@ fn chain(size: usize) -> (Arc<Plan>, RunState) {
 }
 
 /// A legal log of agents that make one call a turn.
-fn log(size: usize) -> (Arc<Plan>, Vec<Record>) {
+fn log(agents: usize, size: usize) -> (Arc<Plan>, Vec<Record>) {
     let plan = compile("version: 1\nname: log\ndefaults: { max_parallel: 128 }\nsteps:\n  work:\n    for_each: { items: [1], as: n }\n    run: \"true\"\n");
     let step = StepId::from("work");
-    let nodes: Vec<NodeId> = (0..AGENTS).map(|n| NodeId::item(&step, &n.to_string())).collect();
-    let items = (0..AGENTS).map(|n| Item { key: n.to_string(), value: json!(n), matrix: serde_json::Map::new(), needs: Vec::new() }).collect();
+    let nodes: Vec<NodeId> = (0..agents).map(|n| NodeId::item(&step, &n.to_string())).collect();
+    let items = (0..agents).map(|n| Item { key: n.to_string(), value: json!(n), matrix: serde_json::Map::new(), needs: Vec::new() }).collect();
     let mut log = Log::new(&plan);
     log.tell(Event::ItemsAdded { step: NodeId::step(&step), items, by: NodeId::step(&step), max_parallel: None });
     for node in &nodes {
