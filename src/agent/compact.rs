@@ -36,11 +36,12 @@ pub(super) fn compact(messages: &[Arc<Message>], fits: u64, is_bound: bool) -> O
     Some(compacted)
 }
 
-/// Returns the messages without what was thought in them, for a provider that takes it for another conversation's; `None` where there
-/// is none.
+/// Returns the messages without what was thought in them and without what signs it, for a provider that takes it for another
+/// conversation's; `None` where there is none.
 pub(super) fn unthinking(messages: &[Arc<Message>]) -> Option<Vec<Message>> {
     let bare: Vec<Message> = messages.iter().map(|message| without_thinking(message)).collect();
-    if bare.iter().zip(messages).all(|(bare, message)| bare.blocks.len() == message.blocks.len()) {
+    // A signature may stand on a call or on text too, which stay, as what they mean.
+    if bare.iter().zip(messages).all(|(bare, message)| bare.blocks == message.blocks) {
         return None;
     }
     let mut joined: Vec<Message> = Vec::new();

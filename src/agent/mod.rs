@@ -37,8 +37,10 @@ use shown::Shown;
 use std::{collections::BTreeMap, error::Error, path::PathBuf, sync::Arc, time::Duration};
 use tracing::{Instrument as _, Span};
 
-/// How often a cut or empty reply is asked to go on before the session fails.
+/// How often in a row a cut reply is asked to go on before the session fails.
 const CONTINUES_MAX: u32 = 3;
+/// The same of an empty one.
+const EMPTIES_MAX: u32 = 1;
 /// How often Stop hooks in a row may keep an agent working (Claude Code's cap).
 const STOP_BLOCKS_MAX: u32 = 8;
 
@@ -232,6 +234,7 @@ impl<'a> Agent<'a> {
             }
             match next {
                 Next::Brief => self.record(Event::AgentBriefed { node: self.session.node.clone(), brief: Arc::new(brief.clone()) }).await?,
+                Next::Shorten => self.compact(self.talk.estimated_prompt() * 3 / 4).await?,
                 Next::Ask => self.ask().await?,
                 Next::Act => self.act().await?,
                 Next::End(ending) => {
@@ -333,11 +336,14 @@ impl<'a> Agent<'a> {
             models: &model,
             effort: spec.model.effort.as_deref(),
             max_output_tokens: spec.model.max_output_tokens,
+            is_longest: self.talk.is_cut(),
+            prompt_tokens: self.talk.estimated_prompt(),
             system: &brief.system,
             tools: &brief.tools,
             provider_tools: &brief.provider_tools,
             output_schema: brief.output_schema.as_ref(),
             must_answer: self.talk.must_answer(),
+            is_paused: self.talk.is_paused(),
             container: self.talk.container(),
             messages: self.talk.messages(),
         };
@@ -422,24 +428,26 @@ impl<'a> Agent<'a> {
 
     /// Judges how a turn ended: the text of a good end, `None` where the agent was told to go on.
     async fn judge(&mut self, ending: Ending) -> Result<Option<String>, Trouble> {
-        let again = |count: u32| count < CONTINUES_MAX;
-        let continues = self.talk.tally().continues;
+        let tally = self.talk.tally();
+        let goes_on = tally.continues < CONTINUES_MAX;
         match ending {
             Ending::Done { text } => self.stopped(text).await,
-            Ending::Empty if again(continues) => {
+            Ending::Empty if tally.empties < EMPTIES_MAX => {
                 self.tell("Your reply was empty. Go on with the task, or say what you have done if it is finished.", Why::Continue).await.map(|()| None)
             }
-            Ending::Empty => Err(Failure::new(FailureKind::Truncated, "the model answered with nothing, again and again").into()),
-            Ending::Cut if again(continues) => {
-                self.tell("Your reply was cut at the output limit. Go on from where it stopped, in smaller parts.", Why::Continue).await.map(|()| None)
+            Ending::Empty => Err(Failure::new(FailureKind::Truncated, "the model answered with nothing, and again when it was asked to go on").into()),
+            Ending::Cut if goes_on => {
+                let text = "Your reply was cut at the output limit. Go on with what would have come next and repeat nothing: its parts are read as one.";
+                self.tell(text, Why::Continue).await.map(|()| None)
             }
             Ending::Cut => Err(Failure::new(FailureKind::Truncated, "the model's replies were cut at the output limit, again and again")
                 .hint("raise `max_output_tokens` of the model")
                 .into()),
-            Ending::WindowFull if again(continues) => {
-                let fits = self.talk.estimated_prompt() * 3 / 4;
-                self.tell("Your reply was cut because the context window is full. Earlier parts were dropped; go on.", Why::Continue).await?;
-                self.compact(fits).await.map(|()| None)
+            // Then there is room to be made before the next request.
+            Ending::WindowFull if goes_on => {
+                let text = "Your reply was cut because the context window is full. Earlier parts are dropped. Go on with what would have come next \
+                            and repeat nothing of that reply: its parts are read as one.";
+                self.tell(text, Why::Continue).await.map(|()| None)
             }
             Ending::WindowFull => Err(Failure::new(FailureKind::ContextExhausted, "the context window is full and stays so").into()),
             Ending::Refused { category } => {

@@ -10,7 +10,7 @@ use crate::{
     http::Client,
     journal::RunDir,
     library::{Kind, RootKind},
-    llm::{Endpoint, Endpoints, ModelErrorKind, fetch_models, lists},
+    llm::{Endpoint, Endpoints, ModelError, ModelErrorKind, fetch_models, lists, takes_key},
     sandbox::{self, Sandbox},
     source::nearest,
 };
@@ -158,10 +158,14 @@ pub async fn providers(client: &Client, endpoints: &Endpoints, named: &BTreeMap<
             checks.push(check(Verdict::Warn, format!("no key, but it is named: {whose}")).hint(format!("set `{variable}`")));
             continue;
         }
-        let listed = match fetch_models(client, endpoint, &clock).await {
-            Ok(listed) => {
-                let key = if endpoint.key.is_some() { ", and it takes the key" } else { "" };
-                checks.push(check(Verdict::Fine, format!("{} has {} models{key}", endpoint.base_url, listed.len())));
+        let listed = match listed_by(client, endpoint, &clock).await {
+            Ok((is_taken, listed)) => {
+                let has = format!("{} has {} models", endpoint.base_url, listed.len());
+                checks.push(match is_taken {
+                    None => check(Verdict::Fine, has),
+                    Some(true) => check(Verdict::Fine, format!("{has}, and it takes the key")),
+                    Some(false) => check(Verdict::Warn, format!("{has}, but lists them for everybody, so the key is not checked")),
+                });
                 listed
             }
             // Some gateways have no such list.
@@ -182,6 +186,13 @@ pub async fn providers(client: &Client, endpoints: &Endpoints, named: &BTreeMap<
         checks.extend(models.iter().filter_map(|(model, by)| Some(of_model(endpoint, (model, &split(model)?.1), by, &listed, endpoints))));
     }
     checks
+}
+
+/// Returns the models that a provider lists, and whether it is seen to take the key, where there is one.
+async fn listed_by(client: &Client, endpoint: &Endpoint, clock: &Clock) -> Result<(Option<bool>, BTreeSet<String>), ModelError> {
+    let listed = fetch_models(client, endpoint, clock).await?;
+    let is_taken = if endpoint.key.is_some() { Some(takes_key(client, endpoint, clock).await?) } else { None };
+    Ok((is_taken, listed))
 }
 
 fn of_model(endpoint: &Endpoint, (model, id): (&str, &str), by: &str, listed: &BTreeSet<String>, endpoints: &Endpoints) -> Check {

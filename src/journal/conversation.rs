@@ -47,6 +47,8 @@ pub struct Talk {
     messages: Vec<Arc<Message>>,
     calls: Vec<Call>,
     last: Option<Last>,
+    begun: Option<Begun>,
+    is_full: bool,
     model: Option<String>,
     container: Option<String>,
     fallen: Vec<Failure>,
@@ -124,8 +126,18 @@ pub struct Started {
 #[derive(Debug, Clone, PartialEq)]
 struct Last {
     stop: StopReason,
+    /// All that it says, what was said of it before it was cut or paused included.
     text: String,
+    /// Whether nothing came.
     empty: bool,
+}
+
+/// What was said so far of a reply that goes on.
+#[derive(Debug, Clone, PartialEq)]
+struct Begun {
+    text: String,
+    /// What broke it off.
+    by: StopReason,
 }
 
 /// What a conversation has used.
@@ -210,6 +222,8 @@ impl std::ops::AddAssign for Spent {
 pub struct Tally {
     /// Empty or cut replies in a row.
     pub continues: u32,
+    /// Those of them that were empty.
+    pub empties: u32,
     /// Red checks so far.
     pub reds: u32,
     /// Answers that did not fit their schema so far.
@@ -238,6 +252,8 @@ struct Sizing {
 pub enum Next {
     /// It was never begun.
     Brief,
+    /// Make room: the window was full.
+    Shorten,
     /// Ask the model.
     Ask,
     /// Answer the calls of the last reply that have no result.
@@ -251,7 +267,7 @@ pub enum Next {
 pub enum Ending {
     /// As it should.
     Done {
-        /// The last reply's text.
+        /// The last reply's text, all of it where it came in parts.
         text: String,
     },
     /// With nothing said.
@@ -304,7 +320,10 @@ impl Talk {
                 }
                 self.push(message.clone());
             }
-            Event::OrchestratorWoken { message, .. } => self.push(message.clone()),
+            Event::OrchestratorWoken { message, .. } => {
+                self.begun = None;
+                self.push(message.clone());
+            }
             Event::ModelReplied { reply, prefix, .. } => {
                 self.shown.extend_from_slice(prefix);
                 self.replied(reply);
@@ -342,6 +361,7 @@ impl Talk {
                 self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
                 self.sizing = Sizing::default();
                 self.shown.clear();
+                self.is_full = false;
             }
             Event::RunStarted(_)
             | Event::RunResumed { .. }
@@ -380,7 +400,7 @@ impl Talk {
         if !self.calls.is_empty() && !halted {
             return Next::Act;
         }
-        let Some(last) = &self.last else { return Next::Ask };
+        let Some(last) = &self.last else { return if self.is_full { Next::Shorten } else { Next::Ask } };
         let ending = match &last.stop {
             StopReason::PauseTurn => return Next::Ask,
             StopReason::Refusal { category } => Ending::Refused { category: category.clone() },
@@ -426,6 +446,16 @@ impl Talk {
     /// Returns whether nothing is wanted but the answer, which was asked for again.
     pub fn must_answer(&self) -> bool {
         self.must_answer
+    }
+
+    /// Returns whether the last reply was cut at the cap on its length, so that the next one is its rest.
+    pub fn is_cut(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.by == StopReason::MaxTokens)
+    }
+
+    /// Returns whether the provider paused the last reply.
+    pub fn is_paused(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.stop == StopReason::PauseTurn)
     }
 
     /// Returns the running hashes of what the model was shown, since the conversation was last shortened.
@@ -503,9 +533,15 @@ impl Talk {
         match why {
             Why::VerifyRed => self.tally.reds += 1,
             Why::SchemaMismatch => self.tally.misfits += 1,
-            Why::Continue => self.tally.continues += 1,
+            Why::Continue => {
+                self.tally.continues += 1;
+                self.tally.empties += u32::from(self.next() == Next::End(Ending::Empty));
+            }
             Why::StopHook => self.tally.stops += 1,
-            Why::NextTask => self.tally = Tally::default(),
+            Why::NextTask => {
+                self.tally = Tally::default();
+                self.begun = None;
+            }
             Why::Told => self.told += 1,
         }
     }
@@ -535,26 +571,46 @@ impl Talk {
             longest: self.sizing.longest.max(output),
         };
         self.spent += Spent::of(reply);
-        let text = reply.text();
+        let last = self.put_together(reply);
         self.model = Some(reply.model.clone());
         self.container = reply.container.clone().or(self.container.take());
-        self.last = Some(Last { stop: reply.stop.clone(), empty: text.trim().is_empty(), text });
-        let limited = matches!(reply.stop, StopReason::MaxTokens | StopReason::WindowExceeded);
-        let last_is_call =
-            reply.message().and_then(|message| message.blocks.last().map(|block| matches!(block.view(), crate::message::View::ToolCall(_)))).unwrap_or(false);
+        self.is_full = reply.stop == StopReason::WindowExceeded;
         let count = reply.calls().count();
         self.calls = reply
             .calls()
             .enumerate()
-            .map(|(at, call)| Call { call: call.clone(), cut: limited && last_is_call && at + 1 == count, started: None, result: None })
+            .map(|(at, call)| Call { call: call.clone(), cut: reply.is_cut_in_call() && at + 1 == count, started: None, result: None })
             .collect();
         self.count_repeats();
-        if !self.calls.is_empty() {
-            self.tally.continues = 0;
+        if !self.calls.is_empty() || !(reply.is_cut() || last.empty) {
+            (self.tally.continues, self.tally.empties) = (0, 0);
         }
+        self.last = Some(last);
         if let Some(message) = reply.message() {
             self.push(message);
         }
+    }
+
+    /// Takes a reply for the rest of the one before it, where that was cut or paused: they are one text. What was cut goes on in the
+    /// middle of a word, what was paused with a block of its own.
+    fn put_together(&mut self, reply: &Reply) -> Last {
+        let own = reply.text();
+        let is_paused = reply.stop == StopReason::PauseTurn;
+        let Some(begun) = self.begun.take() else {
+            let last = Last { stop: reply.stop.clone(), empty: own.trim().is_empty(), text: own };
+            self.begun = (reply.is_cut() || is_paused).then(|| Begun { text: last.text.clone(), by: last.stop.clone() });
+            return last;
+        };
+        let was_paused = begun.by == StopReason::PauseTurn;
+        let between = if was_paused && !begun.text.is_empty() && !own.is_empty() { "\n\n" } else { "" };
+        let text = format!("{}{between}{own}", begun.text);
+        // A paused reply is all one. Of one that was cut, nobody knows that nothing was to come.
+        let empty = if was_paused { text.trim().is_empty() } else { own.trim().is_empty() };
+        if reply.is_cut() || is_paused || empty {
+            let by = if empty { begun.by } else { reply.stop.clone() };
+            self.begun = Some(Begun { text: text.clone(), by });
+        }
+        Last { stop: reply.stop.clone(), text, empty }
     }
 
     /// Forgets what a model said that declined: another one begins where it began.
@@ -566,7 +622,8 @@ impl Talk {
         }
         self.fallen.push(failure.clone());
         self.calls.clear();
-        (self.last, self.model, self.container, self.sizing) = (None, None, None, Sizing::default());
+        (self.last, self.begun, self.is_full) = (None, None, false);
+        (self.model, self.container, self.sizing) = (None, None, Sizing::default());
     }
 
     fn count_repeats(&mut self) {
@@ -608,6 +665,7 @@ impl Talk {
             let (results, contexts): (Vec<ToolResult>, Vec<Vec<String>>) = std::mem::take(&mut self.calls).into_iter().filter_map(|call| call.result).unzip();
             let context = contexts.concat().join("\n\n");
             self.push(Message::results(&results, (!context.is_empty()).then_some(context.as_str())));
+            self.begun = None;
             self.last = answer.map(|text| Last { stop: StopReason::EndTurn, text, empty: false });
         }
     }

@@ -57,7 +57,10 @@ impl RunState {
                 no(self.is_active(node) && may, "a model has answered already, or nothing was asked")
             }
             Event::AttemptsLost { node, .. } => no(self.is_active(node) && self.next(node).is_some(), "no agent asks a model there"),
-            Event::ModelReplied { node, .. } => no(self.is_active(node) && self.next(node) == Some(Next::Ask), "nothing was asked of the model"),
+            // Room that was not made is no reason not to read what came of it.
+            Event::ModelReplied { node, .. } => {
+                no(self.is_active(node) && matches!(self.next(node), Some(Next::Ask | Next::Shorten)), "nothing was asked of the model")
+            }
             Event::ToolStarted { node, call, .. } => no(
                 self.is_active(node) && self.open_call(node, call).is_some_and(|open| open.started.is_none()),
                 "no such call is open, or it was started already",

@@ -229,6 +229,11 @@ impl Endpoint {
         self.models.get(model).and_then(|said| said.get("window")?.as_u64()).or(self.window)
     }
 
+    /// Returns the window of a model, where somebody says it or the model is listed.
+    pub(super) fn listed_window(&self, model: &str) -> Option<u64> {
+        self.said_window(model).or_else(|| capability::is_known(model).then(|| self.capabilities(model).window))
+    }
+
     /// Returns what nobody is to read of it, each with a name for it: its key, and the values of headers that may be keys.
     fn confidential<'e>(&'e self) -> impl Iterator<Item = (String, &'e str)> {
         let key = self.key.iter().map(|key| (format!("{} key", self.name), key.expose()));

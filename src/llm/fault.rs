@@ -2,6 +2,8 @@
 //!
 //! Stop, wait or repair ([`Class`]): an answer that waiting does not mend ends the call at once. The provider's own word
 //! (`x-should-retry`, `retry-after`) goes before ours.
+mod words;
+
 use super::{Class, ModelError, ModelErrorKind, Target, limiter::Limits, moment};
 use crate::{
     clock::Timestamp,
@@ -10,6 +12,7 @@ use crate::{
 };
 use serde_json::Value;
 use std::time::Duration;
+pub(super) use words::room;
 
 /// What is shown of a provider's message at most, in characters.
 const MESSAGE_CAP: usize = 400;
@@ -197,9 +200,10 @@ impl Told {
         };
         let codes = [error.get("type"), error.get("code"), error.get("status"), error.pointer("/details/error_code"), error.pointer("/metadata/error_type")];
         let message = error.get("message").or_else(|| error.get("detail")).and_then(Value::as_str).or_else(|| error.as_str());
-        let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
-        let wait = details.filter_map(|detail| detail.get("retryDelay")?.as_str()).find_map(moment::span);
-        Told { words: codes.into_iter().filter_map(word).collect(), message: message.map_or_else(|| error.to_string(), str::to_owned), wait }
+        let details = || error.get("details").and_then(Value::as_array).into_iter().flatten();
+        let wait = details().filter_map(|detail| detail.get("retryDelay")?.as_str()).find_map(moment::span);
+        let reasons = details().map(|detail| detail.get("reason"));
+        Told { words: codes.into_iter().chain(reasons).filter_map(word).collect(), message: message.map_or_else(|| error.to_string(), str::to_owned), wait }
     }
 
     fn has(&self, words: &[&str]) -> bool {
@@ -224,8 +228,10 @@ impl Told {
     }
 
     fn into_error_of(self, what: &str) -> ModelError {
-        // No status came with it: what the words do not tell is a fault of the server's, as a broken stream is.
-        let status = self.words.iter().filter_map(|word| word.parse().ok()).find(|status| (400..600).contains(status)).unwrap_or(500);
+        // No status came with it. One that says what is wrong with the request would have been 400; what the words do not tell is
+        // a fault of the server's, as a broken stream is.
+        let told = || self.words.iter().filter_map(|word| word.parse().ok()).find(|status| (400..600).contains(status));
+        let status = told().unwrap_or(if self.words.iter().any(|word| is_of_request(word)) { 400 } else { 500 });
         ModelError::new(kind(status, &self), format!("{what}{}", self.shown()))
     }
 }
@@ -242,20 +248,21 @@ fn kind(status: u16, told: &Told) -> ModelErrorKind {
         "billing_hard_limit_reached",
     ];
     let too_long = ["context_length_exceeded", "exceed_context_size_error", "request_too_large", "model_context_window_exceeded"];
-    let long_texts = ["prompt is too long", "maximum context length", "exceeds the available context size", "context length exceeded", "context window"];
-    if told.has(&spend) || told.words.iter().any(|word| word.ends_with("_spend_limit_reached")) || (status == 400 && message.contains("credit balance")) {
+    let is_refused = (400..500).contains(&status);
+    if told.has(&spend) || told.words.iter().any(|word| word.ends_with("_spend_limit_reached")) || (is_refused && words::is_spent(&message)) {
         return ModelErrorKind::SpendLimit;
     }
-    if told.has(&too_long) || (matches!(status, 400 | 422 | 500) && long_texts.iter().any(|text| message.contains(text))) {
+    if told.has(&too_long) || (matches!(status, 400 | 422 | 500) && words::is_too_long(&message)) {
         return ModelErrorKind::TooLong;
     }
-    if message.contains("`signature` in `thinking`") || message.contains("bound to a different conversation") {
+    if told.has(&["invalid_encrypted_content"]) || (is_refused && words::is_unbound(&message)) {
         return ModelErrorKind::Unbound;
     }
     if told.has(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "timeout_error", "server_error", "internal_server_error"]) {
         return ModelErrorKind::Overloaded;
     }
-    if told.has(&["authentication_error", "permission_error", "invalid_api_key"]) {
+    let of_key = ["authentication_error", "permission_error", "invalid_api_key", "api_key_invalid"];
+    if told.has(&of_key) || (is_refused && words::is_unknown_key(&message)) {
         return ModelErrorKind::Unauthorized;
     }
     if told.has(&["not_found_error", "model_not_found"]) {
@@ -272,6 +279,12 @@ fn kind(status: u16, told: &Told) -> ModelErrorKind {
         408 | 409 | 425 | 429 | 500.. => ModelErrorKind::Overloaded,
         _ => ModelErrorKind::Rejected,
     }
+}
+
+/// Returns whether a code says that the request, as it is, is not taken: the same one never will be (OpenAI's `invalid_prompt`,
+/// `invalid_image_url`, `image_too_large`, `unsupported_image_media_type`, `cyber_policy_violation`; Anthropic's `invalid_request_error`).
+fn is_of_request(word: &str) -> bool {
+    ["invalid_", "image_", "unsupported_", "empty_image"].iter().any(|begin| word.starts_with(begin)) || word.contains("policy")
 }
 
 #[cfg(test)]
@@ -321,6 +334,7 @@ mod tests {
             (429, r#"{"error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}"#, SpendLimit),
             (429, r#"{"error":{"message":"quota","type":"insufficient_quota","code":"insufficient_quota"}}"#, SpendLimit),
             (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, SpendLimit),
+            (403, r#"{"error":{"message":"Key limit exceeded (monthly limit). Manage it using https://openrouter.ai/settings/keys","code":403}}"#, SpendLimit),
             (402, "", SpendLimit),
             (529, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, Overloaded),
             (503, "<html>busy</html>", Overloaded),
@@ -332,6 +346,16 @@ mod tests {
             (400, r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 1 > 0"}}"#, TooLong),
             (400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, TooLong),
             (400, r#"{"error":{"code":400,"message":"the request exceeds the available context size"}}"#, TooLong),
+            (400, r#"{"message":"Input is too long for requested model."}"#, TooLong),
+            (400, r#"{"error":"prompt too long; exceeded max context length by 540451 tokens (ref: 00ad71bb)"}"#, TooLong),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}"#,
+                TooLong,
+            ),
+            (400, r#"{"code":"invalid-argument","error":"This model's maximum prompt length is 131072 but the request contains 136973 tokens."}"#, TooLong),
+            (400, r#"{"error":{"message":"litellm.ContextWindowExceededError: told so","type":null,"param":null,"code":"400"}}"#, TooLong),
+            (400, r#"{"error":{"message":"Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 509178 tokens."}}"#, TooLong),
             (400, r#"{"error":{"type":"invalid_request_error","message":"bad"}}"#, Rejected),
             (400, r#"{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block"}}"#, Unbound),
             (429, r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x"}}"#, Overloaded),
@@ -372,6 +396,12 @@ mod tests {
         assert_eq!(kind(r#"{"error":{"type":"overloaded_error","message":"x"}}"#), ModelErrorKind::Overloaded);
         assert_eq!(kind(r#"{"error":{"type":"invalid_request_error","message":"x"}}"#), ModelErrorKind::Rejected);
         assert_eq!(kind(r#"{"error":{"code":402,"message":"x"}}"#), ModelErrorKind::SpendLimit);
+        for code in ["invalid_prompt", "invalid_base64_image", "image_too_large", "unsupported_image_media_type", "cyber_policy_violation"] {
+            assert_eq!(kind(&format!(r#"{{"error":{{"code":"{code}","message":"x"}}}}"#)), ModelErrorKind::Rejected, "{code}");
+        }
+        assert_eq!(kind(r#"{"error":{"code":"context_length_exceeded","type":"invalid_request_error","message":"x"}}"#), ModelErrorKind::TooLong);
+        assert_eq!(kind(r#"{"error":{"code":"invalid_encrypted_content","message":"x"}}"#), ModelErrorKind::Unbound);
+        assert_eq!(kind(r#"{"error":{"code":"server_error","message":"x"}}"#), ModelErrorKind::Overloaded);
         assert_eq!(kind(r#"{"error":"something"}"#), ModelErrorKind::Overloaded);
     }
 }

@@ -6,7 +6,7 @@
 //! has not failed as long as others get through: it is slowed down, and asked again until it has its turn.
 use super::{
     Endpoint, Endpoints, Limiter, Model, ModelCall, ModelError, ModelErrorKind, Protocol, Retry, Sink, Target, capability, counts,
-    fault::{Crowded, Fault, RetryHints},
+    fault::{self, Crowded, Fault, RetryHints},
     limiter::{self, Account, Ask, LaneKey, Limits, Permit, Priority, Shut},
     price, provider, span,
     stream::{Watch, decode},
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     clock::{Clock, millis},
     http::{Client, HttpRequest},
-    message::{Reply, Role, Usage},
+    message::{Reply, Role, StopReason, Usage},
     plan::ORCHESTRATOR,
     tasks, trace,
 };
@@ -139,16 +139,44 @@ impl HttpModel {
 
     /// Asks one model for an answer that fits, by the provider's format for it unless that refused this one before.
     async fn fitting(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let Some(schema) = call.output_schema else { return self.ask(call, target, sink).await };
+        let Some(schema) = call.output_schema else { return self.whole(call, target, sink).await };
         let key = hash_of(&(target.label(), schema.to_string()));
         if !self.formless.contains(&key) {
-            match self.ask(call, target, sink).await {
+            match self.whole(call, target, sink).await {
                 Err(error) if is_about_format(&error, call, target) => drop(self.formless.insert(key)),
                 done => return done,
             }
         }
         // By the tool that takes the answer, as where there is no format at all.
-        self.ask(call, Target { endpoint: &target.endpoint.without_format(target.model), ..target }, sink).await
+        self.whole(call, Target { endpoint: &target.endpoint.without_format(target.model), ..target }, sink).await
+    }
+
+    /// Asks one model for a reply whose calls are whole: once more, for the longest there may be, where a cap of the user's cut one.
+    async fn whole(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let reply = self.fitted(call, target, sink).await?;
+        let longer = ModelCall { is_longest: true, ..call.clone() };
+        let cap = |call| provider::longest(call, &target.capabilities(), target);
+        if reply.stop != StopReason::MaxTokens || !reply.is_cut_in_call() || cap(&longer) <= cap(call) {
+            return Ok(reply);
+        }
+        sink.lost(&reply.usage, reply.usd);
+        let why = ModelError::new(ModelErrorKind::Cut, format!("{}: a call was cut at the cap on the reply", target.label()));
+        sink.retrying(&Retry { why: &why, wait_ms: 0, attempt: 1, of: 1 });
+        self.fitted(&longer, target, sink).await
+    }
+
+    /// Asks one model for a reply that fits into the window: once more, for a shorter one, where the provider says how much room the
+    /// prompt leaves.
+    async fn fitted(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
+        let error = match self.ask(call, target, sink).await {
+            Err(error) if error.kind == ModelErrorKind::TooLong => error,
+            done => return done,
+        };
+        let room = fault::room(&error.message).and_then(|room| u32::try_from(room).ok()).filter(|room| *room >= provider::SHORTEST_REPLY);
+        match room.filter(|room| provider::longest(call, &target.capabilities(), target).is_none_or(|asked| *room < asked)) {
+            Some(room) => self.ask(&ModelCall { max_output_tokens: Some(room), is_longest: false, ..call.clone() }, target, sink).await,
+            None => Err(error),
+        }
     }
 
     /// Asks one model, as often as makes sense.

@@ -18,7 +18,8 @@ const PAGE_CAP: usize = 8 * 1024 * 1024;
 /// Whoever asks waits for the answer.
 const PATIENCE: Timeouts = Timeouts { first_byte: Duration::from_secs(20), idle: Duration::from_secs(20) };
 
-/// Asks for the ids of a provider's models. That they come shows that the provider is there and takes the key.
+/// Asks for the ids of a provider's models. That they come shows that the provider is there; whether it takes the key,
+/// [`takes_key`] finds out.
 ///
 /// # Errors
 /// As a request to a model, but at once: nothing is tried again. `UnknownModel` where the provider has no such list.
@@ -27,17 +28,7 @@ pub async fn fetch_models(client: &Client, endpoint: &Endpoint, clock: &Clock) -
     let mut names = BTreeSet::new();
     let mut next = String::new();
     for _ in 0..PAGES {
-        let request = HttpRequest { url: format!("{}{next}", url(endpoint)), headers: asked_with(endpoint), body: Vec::new() };
-        let response = client.get(&request, PATIENCE).await.map_err(|error| Fault::of_transport(&error, target).error)?;
-        let status = response.status();
-        if !(200..300).contains(&status) {
-            let hints = RetryHints::of(&response, clock.now());
-            return Err(Fault::of_answer(status, &hints, &response.error_text().await, target).error);
-        }
-        let (text, broken) = response.text(PAGE_CAP).await;
-        if let Some(error) = broken {
-            return Err(Fault::of_transport(&error, target).error);
-        }
+        let text = get(client, target, &format!("{}{next}", url(endpoint)), clock).await?;
         let page: Value = serde_json::from_str(&text).unwrap_or_default();
         let Some(list) = page["data"].as_array().or_else(|| page["models"].as_array()) else {
             return Err(ModelError::new(ModelErrorKind::UnknownModel, format!("{}: what it answers is no list of models", target.label())));
@@ -50,6 +41,40 @@ pub async fn fetch_models(client: &Client, endpoint: &Endpoint, clock: &Clock) -
         }
     }
     Ok(names)
+}
+
+/// Returns whether a provider that has listed its models is seen to take the key. Who lists them for everybody (`OpenRouter`, many
+/// gateways) looks at no key for that: then that one's word on the key itself is asked for.
+///
+/// # Errors
+/// As `fetch_models`, where that word is that it is none.
+pub async fn takes_key(client: &Client, endpoint: &Endpoint, clock: &Clock) -> Result<bool, ModelError> {
+    let is_of_key = |name: &str| ["authorization", "x-api-key", "x-goog-api-key"].iter().any(|key| name.eq_ignore_ascii_case(key));
+    let headers = endpoint.headers.iter().filter(|(name, _)| !is_of_key(name)).cloned().collect();
+    let keyless = Endpoint { key: None, headers, ..endpoint.clone() };
+    if let Err(error) = get(client, Target { endpoint: &keyless, model: "models" }, &url(&keyless), clock).await {
+        return Ok(error.kind == ModelErrorKind::Unauthorized);
+    }
+    match get(client, Target { endpoint, model: "key" }, &format!("{}/key", endpoint.base_url), clock).await {
+        Ok(text) => Ok(serde_json::from_str::<Value>(&text).is_ok_and(|told| told["data"].is_object())),
+        Err(error) if error.kind == ModelErrorKind::Unauthorized => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Gets what stands at an address of the provider's.
+async fn get(client: &Client, target: Target<'_>, url: &str, clock: &Clock) -> Result<String, ModelError> {
+    let request = HttpRequest { url: url.to_owned(), headers: asked_with(target.endpoint), body: Vec::new() };
+    let response = client.get(&request, PATIENCE).await.map_err(|error| Fault::of_transport(&error, target).error)?;
+    let status = response.status();
+    if !(200..300).contains(&status) {
+        let hints = RetryHints::of(&response, clock.now());
+        return Err(Fault::of_answer(status, &hints, &response.error_text().await, target).error);
+    }
+    match response.text(PAGE_CAP).await {
+        (_, Some(error)) => Err(Fault::of_transport(&error, target).error),
+        (text, None) => Ok(text),
+    }
 }
 
 /// Returns whether a model is among those listed: by its own name, or by one that only adds a date or a tag.

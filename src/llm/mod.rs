@@ -36,7 +36,7 @@ pub use capability::{Capabilities, capabilities};
 pub use endpoint::{BUILT_IN, BuiltIn, Endpoint, Endpoints, NO_KEY, OTHER, OTHER_NAMES, Protocol, Secret};
 pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
-pub use listed::{fetch_models, lists};
+pub use listed::{fetch_models, lists, takes_key};
 pub use neutral::unbound;
 pub use price::{Price, Rates, usd};
 pub use provider::{Decoder, Heard, Provider, Target, provider};
@@ -67,6 +67,10 @@ pub struct ModelCall<'a> {
     pub effort: Option<&'a str>,
     /// Cap on the reply, in tokens; absent: the model's own.
     pub max_output_tokens: Option<u32>,
+    /// Whether the last reply was cut at that cap, so that this one may be as long as the model makes them.
+    pub is_longest: bool,
+    /// How long the prompt is, in tokens, as far as can be told: no longer reply is asked for than it leaves room for.
+    pub prompt_tokens: u64,
     /// The system text.
     pub system: &'a str,
     /// The tools, sorted by name.
@@ -77,6 +81,8 @@ pub struct ModelCall<'a> {
     pub output_schema: Option<&'a Value>,
     /// Whether nothing is wanted but the answer, which was asked for again.
     pub must_answer: bool,
+    /// Whether the provider paused the reply that stands last: it goes back as it came, and is gone on with.
+    pub is_paused: bool,
     /// Where the provider ran code for this conversation last.
     pub container: Option<&'a str>,
     /// The conversation. The last message is the user's, or the assistant's whose turn the provider paused.

@@ -40,6 +40,9 @@ const SAMPLING: &[&str] = &[
     "top_logprobs",
 ];
 
+/// The shortest reply that is worth asking for, in tokens.
+pub(super) const SHORTEST_REPLY: u32 = 1_000;
+
 /// One model at one endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
@@ -131,8 +134,8 @@ pub(super) struct Turn<'a> {
 ///
 /// A reply that was begun stands last only before a model that goes on with it, or where the provider paused it itself: any other
 /// model is told to go on.
-pub(super) fn turns<'a>(messages: &'a [Arc<Message>], known: &Capabilities, trim: impl Fn(&mut Vec<&'a Block>)) -> Vec<Turn<'a>> {
-    let whole = joined(messages.iter().map(|message| Turn { role: message.role, blocks: message.blocks.iter().collect() }));
+pub(super) fn turns<'a>(call: &ModelCall<'a>, known: &Capabilities, trim: impl Fn(&mut Vec<&'a Block>)) -> Vec<Turn<'a>> {
+    let whole = joined(call.messages.iter().map(|message| Turn { role: message.role, blocks: message.blocks.iter().collect() }));
     let last = whole.len().saturating_sub(1);
     let trimmed = whole.into_iter().enumerate().map(|(n, mut turn)| {
         if turn.role == Role::Assistant && n < last {
@@ -141,8 +144,7 @@ pub(super) fn turns<'a>(messages: &'a [Arc<Message>], known: &Capabilities, trim
         turn
     });
     let mut turns = joined(trimmed);
-    let is_begun = |turn: &Turn<'_>| turn.role == Role::Assistant && !turn.blocks.iter().any(|block| matches!(block.view(), View::Other(_)));
-    if !known.prefill && turns.last().is_some_and(is_begun) {
+    if !known.prefill && !call.is_paused && turns.last().is_some_and(|turn| turn.role == Role::Assistant) {
         turns.push(Turn { role: Role::User, blocks: vec![&GO_ON] });
     }
     turns
@@ -191,6 +193,21 @@ pub(super) fn push_extra(out: &mut String, known: &Capabilities, target: Target<
         let comma = if out.ends_with('{') { "" } else { "," };
         out.push_str(&format!("{comma}{}:{value}", string(word)));
     }
+}
+
+/// Returns the longest reply to ask for where the call has a cap: that, or as much as the model makes where the last one was cut at
+/// it, and no more than the prompt leaves of a window that is known.
+pub(super) fn longest(call: &ModelCall<'_>, known: &Capabilities, target: Target<'_>) -> Option<u32> {
+    let cap = call.max_output_tokens?;
+    let wanted = if call.is_longest { cap.max(known.max_output) } else { cap };
+    Some(wanted.min(left(call, target)).max(1))
+}
+
+/// Returns what a prompt leaves of the window, less what estimates are wrong by (3 %), and never less than a short reply.
+pub(super) fn left(call: &ModelCall<'_>, target: Target<'_>) -> u32 {
+    let Some(window) = target.endpoint.listed_window(target.model) else { return u32::MAX };
+    let left = window.saturating_sub(window * 3 / 100).saturating_sub(call.prompt_tokens);
+    u32::try_from(left).unwrap_or(u32::MAX).max(SHORTEST_REPLY)
 }
 
 /// Returns the effort to send.

@@ -1,5 +1,5 @@
 //! One reply of a model: its blocks, why it stopped, what it cost.
-use super::{Block, Message, Role, ToolCall};
+use super::{Block, Message, Role, ToolCall, View};
 use serde::{Deserialize, Serialize};
 
 /// Why a model stopped. Only `EndTurn` and `StopSequence` end a conversation well.
@@ -156,5 +156,15 @@ impl Reply {
     /// Returns the text blocks joined by blank lines.
     pub fn text(&self) -> String {
         super::text(&self.blocks)
+    }
+
+    /// Returns whether a limit cut it: what it says goes on, or should.
+    pub fn is_cut(&self) -> bool {
+        matches!(self.stop, StopReason::MaxTokens | StopReason::WindowExceeded)
+    }
+
+    /// Returns whether it was cut within its last call, which is not to be run.
+    pub fn is_cut_in_call(&self) -> bool {
+        self.is_cut() && self.blocks.last().is_some_and(|block| matches!(block.view(), View::ToolCall(_)))
     }
 }

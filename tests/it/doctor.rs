@@ -117,3 +117,42 @@ fn a_folder_that_is_no_repository_and_a_configuration_that_is_wrong_are_said() {
     let outside = bench.spinney(&["-C", "/", "doctor"]).code(1);
     assert!(outside.out.contains("repository") && outside.out.contains("git"), "{}", outside.out);
 }
+
+#[test]
+fn a_key_is_wrong_though_the_status_is_400_or_the_list_is_for_everybody() {
+    let server = Hosted::start(|asked| {
+        let key = asked.headers.get("authorization").or(asked.headers.get("x-goog-api-key")).map(|key| key.trim_start_matches("Bearer "));
+        let google = r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}"#;
+        let (status, body) = match (asked.path.split('?').next().unwrap(), key) {
+            ("/google/models", Some(KEY)) => (200, r#"{"models":[{"name":"models/m"}]}"#),
+            ("/google/models", Some(_)) => (400, google),
+            ("/router/models" | "/open/models", _) => (200, r#"{"data":[{"id":"m"}]}"#),
+            ("/router/key", Some(KEY)) => (200, r#"{"data":{"label":"mine","limit":null}}"#),
+            ("/open/key", _) => (404, "{}"),
+            _ => (401, r#"{"error":{"code":401,"message":"No auth credentials found"}}"#),
+        };
+        (Answer::Status(status, Vec::new(), body.to_owned()), Delivery::default())
+    });
+    let config: String = [("google", "gemini"), ("router", "openai_chat"), ("open", "openai_chat")]
+        .iter()
+        .map(|(name, protocol)| format!("  {name}_x: {{ protocol: {protocol}, base_url: \"{}/{name}\", key_env: HOUSE_KEY }}\n", server.anthropic_url()))
+        .collect();
+    let with = |key: &str| {
+        let bench = Bench::new().env("HOUSE_KEY", key);
+        fs::create_dir_all(bench.path("config/spinney")).unwrap();
+        fs::write(bench.path("config/spinney/config.yaml"), format!("providers:\n{config}")).unwrap();
+        bench
+    };
+    for (key, code, verdict) in [(KEY, 0, "fine"), ("sk-wrong-1234567890", 1, "broken")] {
+        let bench = with(key);
+        bench.spinney(&["doctor"]).code(code);
+        for name in ["google_x", "router_x"] {
+            let found = of(&bench, name);
+            let hint = if verdict == "broken" { "check the key" } else { "takes the key" };
+            assert!(found[0].0 == verdict && found[0].1.contains(hint), "{name}: {found:?}");
+        }
+        let open = of(&bench, "open_x");
+        assert!(open[0].0 == "warn" && open[0].1.contains("the key is not checked"), "{open:?}");
+    }
+    assert!(server.asked().iter().all(|asked| asked.body.is_empty()), "nothing is spent");
+}

@@ -253,6 +253,33 @@ fn a_reply_that_fills_the_window_is_gone_on_with_once_earlier_parts_are_dropped(
     bench.spinney(&["run", "w"]).code(0);
     let records = checked(&bench);
     assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
+    assert_eq!(outcome(&records, "read")["succeeded"]["output"], "half adone", "both parts are the answer");
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_call_that_fills_the_window_is_answered_and_made_again_with_more_room() {
+    let server = server(|asked| {
+        let read = |n: usize| Said::call(&format!("c{n}"), "Read", json!({"file_path": format!("{n}.txt")}));
+        let full = Some("model_context_window_exceeded".to_owned());
+        Answer::Say(match (asked.turn(), String::from_utf8_lossy(&asked.body).contains("was shortened to make room")) {
+            (turn @ 0..5, false) => Said { prompt: Some(9_000), ..read(turn) },
+            (_, false) => Said { stop: full, prompt: Some(9_000), text: "Now".to_owned(), ..read(5) },
+            (_, true) => Said::text("done"),
+        })
+    });
+    let mut bench = bench(&server, ONE);
+    for n in 0..6 {
+        bench = bench.file(&format!("{n}.txt"), &format!("{n} {}\n", "long ".repeat(1_000)));
+    }
+    let bench = bench.commit("files");
+    bench.spinney(&["run", "w"]).code(0);
+    let records = checked(&bench);
+    assert_eq!(records.iter().filter(|record| matches!(record.event, Event::Compacted { .. })).count(), 1);
+    let started = records.iter().filter(|record| matches!(record.event, Event::ToolStarted { .. } | Event::ToolFinished { .. })).count();
+    let run = records.iter().filter(|record| matches!(&record.event, Event::ToolFinished { result, .. } if !result.is_error)).count();
+    assert!(run == 5 && started >= 6, "the one that was cut is not run: {run} of {started}");
+    assert_eq!(server.asked().len(), 7, "there is room at the first request after it");
     assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done");
     assert_eq!(server.problems(), Vec::<String>::new());
 }
@@ -318,4 +345,195 @@ fn a_fallback_of_the_same_provider_is_asked_at_once() {
     bench.spinney(&["run", "w"]).code(0);
     checked(&bench);
     assert_eq!(server.asked().len(), 2);
+}
+
+/// An error as a provider writes it that has nothing to do with waiting.
+fn told(status: u16, body: &str) -> Answer {
+    Answer::Status(status, Vec::new(), body.to_owned())
+}
+
+/// Has OpenAI asked in its own protocol, where that is wanted.
+fn responses(bench: Bench, is_wanted: bool) -> Bench {
+    if is_wanted {
+        std::fs::create_dir_all(bench.path("config/spinney")).unwrap();
+        std::fs::write(bench.path("config/spinney/config.yaml"), "providers: { openai: { protocol: openai_responses } }\n").unwrap();
+    }
+    bench
+}
+
+/// Runs one agent that reads nine times and is then told this once; returns what follows in the journal, by name, and the last request.
+fn told_once(model: &str, answer: Answer) -> (Vec<String>, Asked) {
+    const TURNS: usize = 9;
+    let is_told = AtomicBool::new(false);
+    let server = server(move |asked| match asked.turn() {
+        _ if is_told.load(Ordering::SeqCst) => Answer::Say(Said::text("done")),
+        turn if turn < TURNS => {
+            let thinking = Some("hm".to_owned());
+            // As a real one counts: by a part of what was counted little is dropped.
+            let prompt = Some(asked.body.len() as u64 / 3);
+            Answer::Say(Said {
+                thinking,
+                prompt,
+                ..Said::call(&format!("c{turn}"), "Read", json!({"file_path": "long.txt", "offset": turn * 100 + 1, "limit": 100}))
+            })
+        }
+        _ => {
+            is_told.store(true, Ordering::SeqCst);
+            answer.clone()
+        }
+    });
+    let page: String = (0..1_000).map(|line| format!("line {line} of a page that somebody has to read from beginning to end\n")).collect();
+    let bench = responses(
+        bench(&server, "version: 1\nname: w\nagents: { reader: { system: \"You read.\" } }\nsteps:\n  read: { agent: reader, prompt: \"go\" }\n"),
+        model == "openai/gpt-6-sol",
+    )
+    .env("GEMINI_BASE_URL", &server.openai_url())
+    .env("GEMINI_API_KEY", "sk-3")
+    .file("long.txt", &page)
+    .commit("a page");
+    bench.spinney(&["run", "w", "--model", model]).code(0);
+    let records = checked(&bench);
+    assert_eq!(outcome(&records, "read")["succeeded"]["output"], "done", "{model}");
+    assert_eq!(server.problems(), Vec::<String>::new(), "{model}");
+    let compacted = |record: &Record| if let Event::Compacted { strategy, .. } = &record.event { Some(strategy.clone()) } else { None };
+    (records.iter().filter_map(compacted).collect(), server.asked().pop().unwrap())
+}
+
+#[test]
+fn a_conversation_that_a_provider_says_is_too_long_is_shortened_and_goes_on() {
+    for (model, status, body) in [
+        (
+            "anthropic/claude-opus-5-5",
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 227255 tokens > 200000 maximum"}}"#,
+        ),
+        // It leaves no room worth asking for.
+        (
+            "anthropic/claude-opus-5-5",
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length or `max_tokens` and try again"}}"#,
+        ),
+        ("anthropic/claude-opus-5-5", 400, r#"{"message":"Input is too long for requested model."}"#),
+        (
+            "gemini/gemini-3.7-flash",
+            400,
+            r#"{"error":{"code":400,"message":"The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+        ),
+        (
+            "openai/gpt-6-sol",
+            400,
+            r#"{"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model. Please adjust your input and try again.","param":"input"}}"#,
+        ),
+        (
+            "openai/other",
+            400,
+            r#"{"object":"error","message":"This model's maximum context length is 16384 tokens. However, you requested 16946 tokens (16346 in the messages, 600 in the completion).","type":"BadRequestError","code":400}"#,
+        ),
+        (
+            "openai/other",
+            400,
+            r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}"#,
+        ),
+        ("openai/other", 400, r#"{"error":"prompt too long; exceeded max context length by 540451 tokens (ref: 00ad71bb)"}"#),
+        (
+            "openai/other",
+            400,
+            r#"{"error":{"message":"litellm.BadRequestError: litellm.ContextWindowExceededError: told so","type":null,"param":null,"code":"400"}}"#,
+        ),
+    ] {
+        let (how, _) = told_once(model, told(status, body));
+        assert_eq!(how, ["ledger"], "{model}: {body}");
+    }
+}
+
+#[test]
+fn thinking_that_a_provider_does_not_take_back_is_left_out_with_what_signs_it() {
+    for (model, body, signed) in [
+        (
+            "anthropic/claude-opus-5-5",
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation"}}"#,
+            "\"signature\"",
+        ),
+        (
+            "openai/gpt-6-sol",
+            r#"{"error":{"message":"The encrypted content gAAA...DQ== could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
+            "encrypted_content\":",
+        ),
+        ("gemini/gemini-3.7-flash", r#"{"error":{"code":400,"message":"Corrupted thought signature.","status":"INVALID_ARGUMENT"}}"#, "bound-"),
+    ] {
+        let (how, last) = told_once(model, told(400, body));
+        assert_eq!(how, ["without thinking"], "{model}");
+        let last = String::from_utf8(last.body).unwrap();
+        assert!(!last.contains(signed) && last.matches("line 100 of").count() == 1, "{model}: all that was said and done stays: {last}");
+    }
+}
+
+#[test]
+fn a_spend_limit_at_400_or_403_parks_the_run_and_no_other_model_of_the_provider_is_asked() {
+    let workflow = ONE.replace("openai/other]", "anthropic/claude-haiku-5-5]");
+    for answer in [
+        told(
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."}}"#,
+        ),
+        told(403, r#"{"error":{"message":"Key limit exceeded (monthly limit). Manage it using https://openrouter.ai/settings/keys","code":403}}"#),
+    ] {
+        let server = server(move |_| answer.clone());
+        let bench = bench(&server, &workflow);
+        let said = bench.spinney(&["run", "w"]).code(3);
+        assert!(said.out.contains("is parked, and nothing is lost"), "{}", said.out);
+        assert_eq!(server.asked().len(), 1, "who shares the key is not let to ask");
+    }
+}
+
+#[test]
+fn what_a_stream_says_is_wrong_with_the_request_is_not_asked_again() {
+    let failed =
+        r#"{"type":"response.failed","response":{"id":"r","object":"response","status":"failed","output":[],"error":{"code":"CODE","message":"told so"}}}"#;
+    for code in ["invalid_prompt", "invalid_base64_image", "image_too_large"] {
+        let stream = format!("event: response.failed\ndata: {}\n\n", failed.replace("CODE", code));
+        let server = server(move |_| Answer::Stream(stream.clone().into_bytes()));
+        let bench = responses(bench(&server, &ONE.replace("[anthropic/claude-opus-5-5, openai/other]", "openai/gpt-6-sol")), true);
+        bench.spinney(&["run", "w"]).code(1);
+        let outcome = outcome(&checked(&bench), "read");
+        assert!(outcome["failed"]["kind"] == "model" && outcome["failed"]["message"].as_str().unwrap().contains(code), "{outcome}");
+        assert_eq!(server.asked().len(), 1, "{code}");
+    }
+}
+
+/// Returns the caps on the reply that were asked for.
+fn caps(server: &Hosted) -> Vec<u64> {
+    server.asked().iter().map(|asked| asked.json["max_tokens"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn no_longer_reply_is_asked_for_than_the_prompt_leaves_room_for() {
+    let server = server(|asked| match asked.turn() {
+        0 => Answer::Say(Said { prompt: Some(140_000), ..Said::call("c0", "Read", json!({"file_path": "README.md"})) }),
+        _ => Answer::Say(Said::text("done")),
+    });
+    let bench = bench(&server, &ONE.replace("claude-opus-5-5", "claude-haiku-4-5"));
+    bench.spinney(&["run", "w"]).code(0);
+    let caps = caps(&server);
+    assert_eq!(caps[0], 64_000, "all that the model makes");
+    assert!(caps[1] > 50_000 && 140_000 + caps[1] < 195_000, "{caps:?}");
+}
+
+#[test]
+fn a_reply_that_does_not_fit_beside_the_prompt_is_asked_for_once_more_as_short_as_the_provider_says() {
+    for (room, second) in [("174000 + 64000 > 200000", 26_000), ("178959 + 64000 > 200000", 21_041)] {
+        let server = server(move |asked| {
+            if asked.json["max_tokens"] == 64_000 {
+                let message = format!("input length and `max_tokens` exceed context limit: {room}, decrease input length or `max_tokens` and try again");
+                return told(400, &json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}}).to_string());
+            }
+            Answer::Say(Said::text("done"))
+        });
+        let bench = bench(&server, &ONE.replace("claude-opus-5-5", "claude-haiku-4-5"));
+        bench.spinney(&["run", "w"]).code(0);
+        assert_eq!(caps(&server), [64_000, second]);
+        let messages: Vec<String> = server.asked().iter().map(|asked| asked.json["messages"].to_string()).collect();
+        assert_eq!(messages[0], messages[1], "nothing is dropped for it");
+        assert!(!checked(&bench).iter().any(|record| matches!(record.event, Event::Compacted { .. })));
+    }
 }

@@ -7,7 +7,7 @@ use super::{
     counts,
     fields::{Fields, push_field, push_string, string},
     neutral::kept,
-    provider::{Turn, declared, effort, headers, push_extra, turns},
+    provider::{Turn, declared, effort, headers, left, longest, push_extra, turns},
 };
 use crate::{
     http::HttpRequest,
@@ -47,7 +47,7 @@ impl Provider for Anthropic {
 /// Writes the body, what changes from turn to turn last: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let model = target.capabilities();
-    let max_tokens = call.max_output_tokens.map_or(model.max_output, |wanted| wanted.clamp(1, model.max_output.max(1)));
+    let max_tokens = longest(call, &model, target).unwrap_or_else(|| left(call, target)).min(model.max_output).max(1);
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str("{\"model\":");
     push_string(&mut out, target.model);
@@ -73,7 +73,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         let mark = if prefix.is_cached_with(text.len()) { CACHE_MARK } else { "" };
         push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{text}{mark}}}]"#));
     }
-    push_field(&mut out, "messages", &messages(&turns(call.messages, &model, trim), &mut prefix));
+    push_field(&mut out, "messages", &messages(&turns(call, &model, trim), &mut prefix));
     // Behind the messages, as all that comes up in the middle of a conversation.
     if let Some(container) = call.container {
         push_field(&mut out, "container", &string(container));

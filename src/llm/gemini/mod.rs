@@ -9,7 +9,7 @@ use super::{
     capability::{Capabilities, Thinking},
     fields::{Fields, push_field, string},
     neutral::{kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, push_extra, turns},
+    provider::{Turn, declared, effort, headers, longest, push_extra, turns},
     schema,
 };
 use crate::{
@@ -61,7 +61,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !call.system.trim().is_empty() {
         push_field(&mut out, "systemInstruction", &format!(r#"{{"parts":[{{"text":{}}}]}}"#, string(call.system)));
     }
-    push_field(&mut out, "contents", &contents(&turns(call.messages, &model, trim)));
+    push_field(&mut out, "contents", &contents(&turns(call, &model, trim)));
     let mut choice = Fields::default();
     if forced {
         choice.set("functionCallingConfig", format!(r#"{{"mode":"ANY","allowedFunctionNames":["{SUBMIT}"]}}"#));
@@ -79,8 +79,8 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
 
 fn config(call: &ModelCall<'_>, format: Option<Value>, (model, target): (&Capabilities, Target<'_>)) -> Result<String, ModelError> {
     let mut config = Fields::default();
-    if let Some(tokens) = call.max_output_tokens {
-        config.set("maxOutputTokens", tokens.clamp(1, model.max_output.max(1)).to_string());
+    if let Some(tokens) = longest(call, model, target) {
+        config.set("maxOutputTokens", tokens.min(model.max_output.max(1)).to_string());
     }
     let mut thinking = Fields::default();
     if model.thinking == Thinking::Summarized {

@@ -10,7 +10,7 @@ use super::{
     capability::Thinking,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, push_extra, turns},
+    provider::{Turn, declared, effort, headers, longest, push_extra, turns},
     schema,
 };
 use crate::{
@@ -58,8 +58,8 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     push_string(&mut out, target.model);
     push_field(&mut out, "stream", "true");
     push_field(&mut out, "stream_options", r#"{"include_usage":true}"#);
-    if let Some(tokens) = call.max_output_tokens {
-        push_field(&mut out, if model.counts_reasoning { "max_completion_tokens" } else { "max_tokens" }, &tokens.max(1).to_string());
+    if let Some(tokens) = longest(call, &model, target) {
+        push_field(&mut out, if model.counts_reasoning { "max_completion_tokens" } else { "max_tokens" }, &tokens.to_string());
     }
     if let Some(word) = effort(call, &model, target)?.or((model.thinking == Thinking::Disabled).then_some("none")) {
         push_field(&mut out, "reasoning_effort", &string(word));
@@ -74,7 +74,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !declared.tools.is_empty() {
         push_field(&mut out, "tools", &tools(&declared.tools));
     }
-    push_field(&mut out, "messages", &messages(call.system, &turns(call.messages, &model, trim), model.wants_reasoning_back));
+    push_field(&mut out, "messages", &messages(call.system, &turns(call, &model, trim), model.wants_reasoning_back));
     if declared.is_forced {
         push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","function":{{"name":"{SUBMIT}"}}}}"#));
     }

@@ -9,7 +9,7 @@ use super::{
     capability::Thinking,
     fields::{Fields, push_field, push_string, string},
     neutral::{joined_text, kept, result_bytes, text_bytes},
-    provider::{Turn, declared, effort, headers, push_extra, turns},
+    provider::{Turn, declared, effort, headers, longest, push_extra, turns},
     schema,
 };
 use crate::{
@@ -76,7 +76,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !reasoning.is_empty() {
         push_field(&mut out, "reasoning", &serde_json::Value::Object(reasoning).to_string());
     }
-    if let Some(tokens) = call.max_output_tokens {
+    if let Some(tokens) = longest(call, &model, target) {
         push_field(&mut out, "max_output_tokens", &tokens.min(model.max_output).max(SHORTEST).to_string());
     }
     push_extra(&mut out, &model, target);
@@ -93,7 +93,7 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         push_field(&mut out, "instructions", &string(call.system));
     }
     push_field(&mut out, "prompt_cache_key", &string(&cache_key(call)));
-    push_field(&mut out, "input", &input(&turns(call.messages, &model, trim)));
+    push_field(&mut out, "input", &input(&turns(call, &model, trim)));
     if declared.is_forced {
         push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","name":"{SUBMIT}"}}"#));
     }

@@ -177,9 +177,12 @@ fn a_reply_that_was_begun_is_sent_only_to_a_model_that_goes_on_with_it() {
     assert!(last(Protocol::Anthropic, "claude-haiku-4-5", &text).contains("It is"));
     let takes = said(Protocol::OpenAiChat, "qwen3", json!({"prefill": true}));
     assert!(sent(&takes, "qwen3", &text).ends_with(r#"{"role":"assistant","content":"It is"}]}"#));
-    // What the provider paused goes back as it came, whatever the model.
-    let paused = begun(r#"{"type":"server_tool_use","id":"s","name":"web_search","input":{}}"#);
-    assert!(last(Protocol::Anthropic, "claude-opus-5-5", &paused).contains("server_tool_use"));
+    // What the provider paused goes back as it came, whatever the model and whatever it is.
+    for block in [r#"{"type":"server_tool_use","id":"s","name":"web_search","input":{}}"#, r#"{"type":"text","text":"It is"}"#] {
+        let paused = Talk { is_paused: true, ..begun(block) };
+        let last = last(Protocol::Anthropic, "claude-opus-5-5", &paused);
+        assert!(last.contains(r#""role":"assistant""#), "{last}");
+    }
 }
 
 #[test]
@@ -263,4 +266,24 @@ async fn a_container_that_is_gone_is_left_out_and_the_request_sent_once_more() {
         assert_eq!(server.asked()[3].json["container"], "new");
         assert_eq!(server.problems(), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_reply_is_asked_for_no_longer_than_the_prompt_leaves_of_a_window_that_is_known() {
+    let cap = |endpoint: &Endpoint, model: &str, wanted: Option<u32>, prompt_tokens: u64| {
+        let talk = Talk { max_output_tokens: wanted, prompt_tokens, ..talk() };
+        let body = body(endpoint, model, &talk);
+        ["max_tokens", "max_completion_tokens", "max_output_tokens"].into_iter().find_map(|word| body[word].as_u64())
+    };
+    let claude = endpoint(Protocol::Anthropic);
+    // Of 200 000, 3 % are kept for what estimates are wrong by.
+    for (prompt, most) in [(0, 64_000), (130_000, 64_000), (150_000, 44_000), (193_500, 1_000), (500_000, 1_000)] {
+        assert_eq!(cap(&claude, "claude-haiku-4-5", None, prompt), Some(most), "{prompt}");
+    }
+    assert_eq!(cap(&claude, "claude-haiku-4-5", Some(50_000), 150_000), Some(44_000));
+    assert_eq!(cap(&claude, "claude-haiku-4-5", Some(500), 500_000), Some(500));
+    let chat = endpoint(Protocol::OpenAiChat);
+    assert_eq!(cap(&chat, "nobody-knows", Some(30_000), 120_000), Some(30_000), "its window is not known");
+    assert_eq!(cap(&said(Protocol::OpenAiChat, "mine", json!({"window": 40_000})), "mine", Some(30_000), 20_000), Some(18_800));
+    assert_eq!(cap(&chat, "nobody-knows", None, 120_000), None);
 }

@@ -132,6 +132,7 @@ fn consecutive_messages_of_one_side_become_one() {
     let chat = Endpoint::new("local", Protocol::OpenAiChat, "http://127.0.0.1/v1");
     assert!(body(&chat, "m", &talk).contains(r#"{"role":"user","content":"one\n\ntwo"}"#));
     // A turn that the provider paused is sent again as it is, the assistant last.
+    talk.is_paused = true;
     talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![raw(r#"{"type":"server_tool_use","id":"s","name":"w","input":{}}"#)] }));
     assert!(body(&anthropic(), "m", &talk).ends_with(r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"w","input":{}}]}]}"#));
 }

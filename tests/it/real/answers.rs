@@ -1,5 +1,8 @@
 //! How replies end, and answers that must fit a schema, over every protocol.
-use super::mind::{Wire, bench, call, done, heard};
+use super::{
+    drive::{Drive, carry_on},
+    mind::{Wire, bench, call, done, heard},
+};
 use crate::{
     fixture::{Bench, outcome},
     invariants,
@@ -42,7 +45,7 @@ fn every_end_of_a_reply_has_its_own_status_on_every_provider() {
     let ends = [
         (said("end_turn", "done"), 1, "succeeded"),
         (said("max_tokens", "half a"), 4, "truncated"),
-        (said("end_turn", ""), 4, "truncated"),
+        (said("end_turn", ""), 2, "truncated"),
         (said("refusal", "no"), 1, "refused"),
         (said("novelty", "what"), 1, "unknown_stop"),
     ];
@@ -74,6 +77,116 @@ fn a_call_that_was_cut_is_answered_and_never_run() {
         assert!(!records.iter().any(|record| matches!(record.event, Event::ToolStarted { .. })), "{wire:?}");
         assert!(outcome(&records, "work")["succeeded"]["output"].as_str().unwrap().contains("was cut at the output limit"), "{wire:?}");
     }
+}
+
+/// Returns the cap on the reply that a request has.
+fn cap(asked: &Asked) -> Option<u64> {
+    let of = |name: &str| asked.json.get(name).or(asked.json["generationConfig"].get(name)).and_then(Value::as_u64);
+    ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"].into_iter().find_map(of)
+}
+
+/// A workflow whose model may say little at once; what it made of its task is its output.
+fn short(model: &str) -> String {
+    let models = format!("models: {{ short: {{ use: {model}, max_output_tokens: 100 }} }}\n");
+    format!(
+        "{}outputs: {{ said: \"{{{{ steps.work.output }}}}\" }}\n",
+        ONE.replace("agents:", &format!("{models}agents:")).replace("\"You read.\"", "\"You read.\", model: short")
+    )
+}
+
+#[test]
+fn a_call_that_the_cap_cut_is_asked_for_again_whole_with_as_long_a_reply_as_the_model_makes() {
+    for (wire, model) in WIRES {
+        let server = Hosted::start(|asked| {
+            let stop = cap(asked).filter(|cap| *cap == 100).map(|_| "max_tokens".to_owned());
+            let said = if asked.turn() == 0 { Said { stop, ..call(asked, "Read", json!({"file_path": "README.md"})) } } else { done("read") };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(wire, &server).workflow("one", &short(model));
+        let records = run(&bench, model, 0);
+        let caps: Vec<u64> = server.asked().iter().filter_map(cap).collect();
+        assert!(caps.len() == 3 && caps[1] > 8_000 && [caps[0], caps[2]] == [100, 100], "{wire:?}: {caps:?}");
+        let bodies: Vec<usize> = server.asked().iter().map(|asked| asked.dialogue().len()).collect();
+        assert_eq!(bodies[0], bodies[1], "{wire:?}: what was cut is not a part of the conversation");
+        let finished: Vec<bool> =
+            records.iter().filter_map(|record| if let Event::ToolFinished { result, .. } = &record.event { Some(result.is_error) } else { None }).collect();
+        assert_eq!(finished, [false], "{wire:?}: it is run once, whole");
+        assert!(records.iter().any(|record| matches!(record.event, Event::AttemptsLost { .. })), "{wire:?}: what was cut is paid for");
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_reply_that_was_cut_and_went_on_is_one_text_and_its_rest_may_be_as_long_as_the_model_makes_it() {
+    for (wire, model) in WIRES {
+        let server = Hosted::start(|asked| {
+            let said = match asked.turn() {
+                0 => Said { stop: Some("max_tokens".to_owned()), ..done("It is in the mid") },
+                _ => done("dle of a word."),
+            };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(wire, &server).workflow("one", &short(model));
+        let records = run(&bench, model, 0);
+        assert_eq!(outcome(&records, "work")["succeeded"]["output"], "It is in the middle of a word.", "{wire:?}");
+        let caps: Vec<u64> = server.asked().iter().filter_map(cap).collect();
+        assert!(caps.len() == 2 && caps[0] == 100 && caps[1] > 8_000, "{wire:?}: {caps:?}");
+        assert_eq!(server.problems(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_answer_in_parts_is_held_to_its_schema_whole() {
+    let server = Hosted::start(|asked| {
+        let said = match asked.turn() {
+            0 => Said { stop: Some("max_tokens".to_owned()), ..done("{\"n\": 1") },
+            _ => done("7}"),
+        };
+        (Answer::Say(said), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", COUNTED);
+    let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
+    assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2));
+}
+
+/// Cut in the middle of a word, then paused, then done; killed after any of its records.
+#[test]
+fn a_reply_in_parts_is_the_same_one_when_the_program_dies_between_them() {
+    let server = Hosted::start(|asked| {
+        let paused = |text: &str| Said { stop: Some("pause_turn".to_owned()), ..done(text) };
+        let said = match asked.json["messages"].as_array().unwrap().as_slice() {
+            [_] => Said { stop: Some("max_tokens".to_owned()), ..done("One wo") },
+            [_, _, _] => paused("rd."),
+            _ => done("Another."),
+        };
+        (Answer::Say(said), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", &short("anthropic/claude-opus-5-5"));
+    let drive = Drive::new(&bench, "one");
+    let mut sent: Vec<String> = Vec::new();
+    for records in 1_usize.. {
+        let before = server.asked().len();
+        carry_on(drive.start(json!({})), records);
+        let is_over = bench.records(&bench.newest()).iter().any(|record| matches!(record.event, Event::RunFinished { .. }));
+        if !is_over {
+            carry_on(drive.resume(&bench.newest()), usize::MAX).unwrap();
+        }
+        let all = bench.records(&bench.newest());
+        invariants::check(&all, &bench.repo());
+        assert_eq!(outcome(&all, "work")["succeeded"]["output"], "One word.\n\nAnother.", "killed after record {records}");
+        let asked = server.asked().split_off(before);
+        let last = asked.last().unwrap();
+        let messages = last.json["messages"].as_array().unwrap();
+        assert_eq!(messages.last().unwrap()["role"], "assistant", "what was paused is gone on with, and nothing is said to it");
+        // The first message says where the worktree of the run is.
+        sent.push(format!("{:?} {:?}", cap(last), &messages[1..]));
+        if is_over {
+            break;
+        }
+    }
+    sent.dedup();
+    assert_eq!(sent.len(), 1, "the last request is the same, whenever it died");
+    assert_eq!(server.problems(), Vec::<String>::new());
 }
 
 /// Returns whether a request declares the tool that takes an answer, and whether it has a format for it.

@@ -203,8 +203,8 @@ impl Server {
 impl Shared {
     /// Records a request and decides its answer.
     fn answer(&self, mut asked: Asked) -> (Answer, Delivery) {
-        // A list of models is asked for without a body.
-        let is_list = asked.body.is_empty() && asked.path.contains("/models");
+        // A list of models is asked for without a body, and so is what a key is.
+        let is_list = asked.body.is_empty() && (asked.path.contains("/models") || asked.path.ends_with("/key"));
         let problems = if is_list { Vec::new() } else { strict::problems(&asked) };
         asked.problems.clone_from(&problems);
         let mut all = self.asked.lock().expect("no holder panics");
