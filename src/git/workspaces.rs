@@ -219,6 +219,10 @@ impl Workspaces {
     pub fn make(&self, slug: &str, commit: &CommitId) -> Result<Worktree, GitError> {
         check_name(slug)?;
         let state = self.state(slug);
+        let in_its_place = || GitError::Occupied { slug: slug.to_owned(), reason: "something else is in its place" };
+        if !state.is_dir() && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
+            return Err(in_its_place());
+        }
         fs::create_dir_all(&state).map_err(GitError::io("make", &state))?;
         let busy = || GitError::Occupied { slug: slug.to_owned(), reason: "it is being made" };
         let _making = Lock::attempt(&state.join("lock"))?.ok_or_else(busy)?;
@@ -227,14 +231,14 @@ impl Workspaces {
             Some(note) if note.ready => return Err(GitError::Occupied { slug: slug.to_owned(), reason: "it exists" }),
             // Whoever was making it died; nobody has worked in it.
             Some(_) => self.delete(&path)?,
-            None if fs::symlink_metadata(&path).is_ok() => return Err(GitError::Occupied { slug: slug.to_owned(), reason: "something else is in its place" }),
+            None if fs::symlink_metadata(&path).is_ok() => return Err(in_its_place()),
             None => {}
         }
         self.materialise(slug, commit)
     }
 
     /// Opens a worktree after a crash: the one that was made of `base`, with whatever was done in it; a new one where there is
-    /// none. One that was made of something else is moved aside, never deleted.
+    /// none. One that was made of something else, or of which nothing is noted, is moved aside, never deleted.
     pub fn open(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
         check_name(slug)?;
         let (path, state) = (self.folder.join(slug), self.state(slug));
@@ -255,6 +259,8 @@ impl Workspaces {
                 register::forget(&self.repository, &path)?;
                 fs::remove_dir_all(&state).map_err(GitError::io("remove", state))?;
             }
+            // The end of the machine's power has taken what was noted of it.
+            None if present && state.is_dir() => self.set_aside(slug)?,
             Some(_) | None => {}
         }
         self.make(slug, base)

@@ -124,6 +124,24 @@ fn a_worktree_is_found_again_with_what_was_done_in_it() {
 }
 
 #[test]
+fn what_nothing_is_noted_of_is_moved_aside() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("a");
+    let workspaces = fixture.workspaces();
+    let spoil: [fn(&Path); 2] = [|note| fs::write(note, "").expect("a file"), |note| fs::remove_file(note).expect("it was there")];
+    for (at, spoil) in spoil.into_iter().enumerate() {
+        let made = workspaces.open("one", &base).expect("it is made");
+        write(made.path(), &format!("work-{at}.txt"), "w\n");
+        spoil(&fixture.path("cache/.engine/one/note.json"));
+        let remade = if at == 0 { workspaces.fresh("one", &base) } else { workspaces.open("one", &base) }.expect("it is made anew");
+        assert!(!remade.path().join(format!("work-{at}.txt")).exists());
+        let aside = contents(&fixture.path("cache/.engine"), &|_| false);
+        assert!(aside.keys().any(|name| name.ends_with(&format!("files/work-{at}.txt"))), "{at}");
+    }
+    assert_eq!(fixture.git(&["worktree", "list"]).lines().count(), 2);
+}
+
+#[test]
 fn what_a_dead_maker_left_is_made_again() {
     let fixture = Fixture::new();
     let base = fixture.commit("a");
