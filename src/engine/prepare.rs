@@ -186,7 +186,13 @@ impl Project {
         }
         dir.wake().map_err(|source| SetupError::File { path: dir.path().display().to_string(), source })?;
         let mut journal = Journal::new(store, state, services.clock.clone()).without(&services.secrets);
+        let is_given_up = events.len() > 1;
         let begun = journal.append(events)?;
+        if is_given_up {
+            // Nobody goes on with what was made in those attempts: what keeps it must stand from now on.
+            let records: Vec<Record> = records.iter().chain(&begun).cloned().collect();
+            warnings.extend(self.mend(run, &dir, &records)?);
+        }
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
     }
 
