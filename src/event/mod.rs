@@ -621,7 +621,9 @@ impl Event {
     /// else happens: what follows it is visible outside the run.
     pub fn needs_sync(&self) -> bool {
         match self {
+            // A resumed run goes on from records that the last process may not have lived to see on the disk.
             Event::RunStarted(_)
+            | Event::RunResumed { .. }
             | Event::RunCancelled { .. }
             | Event::BranchIntended { .. }
             | Event::QuestionAnswered { .. }
@@ -629,8 +631,7 @@ impl Event {
             | Event::RunFinished { .. } => true,
             Event::ToolStarted { recovery, .. } => matches!(recovery, Recovery::Unknown),
             // What follows these is seen inside of the run alone. Whoever adds an event decides it here.
-            Event::RunResumed { .. }
-            | Event::ConditionEvaluated { .. }
+            Event::ConditionEvaluated { .. }
             | Event::FrameOpened { .. }
             | Event::ItemsAdded { .. }
             | Event::StepStarted { .. }

@@ -24,7 +24,7 @@ use std::{
 pub(super) enum Death {
     /// A record was acknowledged and what follows it happened; the next one never reached the disk.
     BeforeTheNext,
-    /// A record reached the disk, but nobody was told, so nothing that follows it happened.
+    /// A record was written, but nobody was told, so nothing that follows it happened; nor is it synced where it was to be.
     Untold,
     /// The disk is full: none of an append is there, and its sender hears of it.
     Full,
@@ -157,9 +157,7 @@ pub(super) struct Frail {
 impl Frail {
     fn keep(&mut self, records: &[Record], synced: bool) -> Result<(), StoreError> {
         self.store.append(records, synced)?;
-        if let Some(intended) = records.iter().find(|record| matches!(record.event, Event::BranchIntended { .. })) {
-            self.intended.store(intended.seq, Ordering::SeqCst);
-        }
+        note_intended(&self.intended, records);
         if let Some(last) = records.last().filter(|_| synced) {
             self.synced.store(last.seq + 1, Ordering::SeqCst);
             self.on_disk(Disk::sync);
@@ -180,6 +178,13 @@ impl Frail {
     }
 }
 
+/// Notes which record tells of the branch to come.
+pub(super) fn note_intended(intended: &AtomicU64, records: &[Record]) {
+    if let Some(found) = records.iter().find(|record| matches!(record.event, Event::BranchIntended { .. })) {
+        intended.store(found.seq, Ordering::SeqCst);
+    }
+}
+
 impl Store for Frail {
     fn append(&mut self, records: &[Record], synced: bool) -> Result<(), StoreError> {
         if self.branch.exists() {
@@ -197,7 +202,7 @@ impl Store for Frail {
                 self.dies(StoreError::Full { path: path() })
             }
             Death::Untold => {
-                self.keep(&records[..kept], synced)?;
+                self.keep(&records[..kept], synced && self.left > 0)?;
                 if self.left == 0 { self.dies(StoreError::Full { path: path() }) } else { Ok(()) }
             }
             Death::Power => {

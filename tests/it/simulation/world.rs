@@ -1,7 +1,7 @@
 //! Where a simulated run takes place: a repository, a clock, and its lives one after the other.
 use super::{
     end::End,
-    faults::{Death, Faults, Frail, Life},
+    faults::{Death, Faults, Frail, Life, note_intended},
     mind::{Broken, Mind},
     outside::Send,
     power::{Disk, Tear, spoil},
@@ -112,6 +112,9 @@ pub(super) fn play(seed: u64, scenario: &Scenario, faults: &Faults) -> Result<Pl
             return Err(format!("{} records are there, and {} were on the disk", records.len(), synced.load(Ordering::SeqCst)));
         }
         world.is_told_of(&id, &records)?;
+        // What the power's end took is to be told of anew.
+        world.intended.store(u64::MAX, Ordering::SeqCst);
+        note_intended(&world.intended, &records);
         invariants::of_log(&records);
         invariants::of_plan(&world.plan, &records);
         run = Some(id.clone());
@@ -210,8 +213,7 @@ impl World {
             let Prepared { journal, services, run: id, lease, begun, dir, .. } =
                 self.prepare(run, clock.clone()).map_err(|error| format!("a life could not begin: {error}"))?;
             let (store, state, own) = journal.into_parts();
-            if let Some(last) = begun.last().filter(|_| run.is_none()) {
-                // The first record of a run is synced.
+            if let Some(last) = begun.last().filter(|_| begun.iter().any(|record| record.event.needs_sync())) {
                 synced.store(last.seq + 1, Ordering::SeqCst);
             }
             let forever = Life { records: usize::MAX, death: Death::Dropped, jump: 0, jump_inside: None, second: None };
