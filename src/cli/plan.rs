@@ -343,7 +343,8 @@ fn limits(limits: &LimitsShown) -> String {
 
 fn cost(cost: &Cost) -> String {
     let usd = match (cost.usd, cost.unpriced) {
-        (Some(usd), _) => format!("${usd:.2}"),
+        (Some(usd), false) => format!("${usd:.2}"),
+        (Some(usd), true) => format!("${usd:.2} and what has no price"),
         (None, true) => "unknown dollars, for want of a price".to_owned(),
         (None, false) => "bounded by the run's budget alone".to_owned(),
     };

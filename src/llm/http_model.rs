@@ -311,7 +311,7 @@ impl HttpModel {
         let (reply, ()) = tokio::join!(decode(response.into_stream(), decoder, watch), self.read_prices());
         let mut reply = reply?;
         reply.usage = reply.usage.bounded();
-        reply.usd_is_part = price::is_part(target.endpoint, target.model, &reply.usage);
+        reply.usd_is_part = price::is_part(target.endpoint, target.model, &reply);
         reply.usd = price::usd(target.endpoint, target.model, &reply.usage, self.clock.now());
         Ok(reply)
     }

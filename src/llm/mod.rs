@@ -38,7 +38,7 @@ pub use http_model::{HttpModel, Retries};
 pub use limiter::Limiter;
 pub use listed::{fetch_models, lists, takes_key};
 pub use neutral::unbound;
-pub use price::{Price, Rates, usd};
+pub use price::{Price, Rates, costs_beyond_tokens, usd};
 pub use provider::{Decoder, Heard, Provider, Target, provider};
 pub use recording::{Head, Recorder, Recording, RecordingError, Replay, RunPlace};
 pub use script::Script;

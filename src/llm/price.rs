@@ -1,6 +1,9 @@
 //! What a reply cost, from what the user says or else the price table of `genai-prices`. An unknown price is `None`, never zero.
-use super::Endpoint;
-use crate::{clock::Timestamp, message::Usage};
+use super::{Endpoint, Protocol};
+use crate::{
+    clock::Timestamp,
+    message::{Block, ProviderTool, Reply, Usage, View},
+};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -73,10 +76,22 @@ pub(super) fn usd_at_once(endpoint: &Endpoint, model: &str, usage: &Usage, at: T
     if IS_READ.load(Ordering::Relaxed) || endpoint.prices.contains_key(model) { usd(endpoint, model, usage, at) } else { None }
 }
 
-/// Returns whether the dollars of `usage` are only a part of what it cost: the user says what tokens cost, and nobody what a search
-/// does.
-pub(super) fn is_part(endpoint: &Endpoint, model: &str, usage: &Usage) -> bool {
-    usage.searches > 0 && endpoint.prices.contains_key(model)
+/// What a reply holds where code ran in a container that Anthropic or OpenAI charges for by its time. At Gemini it costs tokens.
+const RAN: [&str; 4] = ["code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "code_interpreter_call"];
+
+/// Returns whether the dollars of a reply are only a part of what it cost: the user says what tokens cost, and nobody what a search
+/// does; or code ran, and nothing tells for how long its container is charged.
+pub(super) fn is_part(endpoint: &Endpoint, model: &str, reply: &Reply) -> bool {
+    let ran = |block: &Block| matches!(block.view(), View::Other(kind) if RAN.contains(&kind.as_str()));
+    (reply.usage.searches > 0 && endpoint.prices.contains_key(model)) || reply.blocks.iter().any(ran)
+}
+
+/// Returns whether a tool that runs at the provider costs more there than tokens, which no limit of tokens holds.
+pub fn costs_beyond_tokens(endpoint: &Endpoint, tool: ProviderTool) -> bool {
+    match tool {
+        ProviderTool::WebSearch => true,
+        ProviderTool::CodeExecution => endpoint.protocol != Protocol::Gemini,
+    }
 }
 
 /// Returns the dollars that `usage` of a model cost at the moment `at`, as far as its price is known; `None` where it is not.
@@ -130,6 +145,10 @@ mod tests {
         Endpoint::new(name, Protocol::Anthropic, url)
     }
 
+    fn reply(usage: Usage) -> Reply {
+        Reply { usage, ..crate::llm::script::reply("", &[]) }
+    }
+
     fn million(change: impl Fn(&mut Usage)) -> Usage {
         let mut usage = Usage::default();
         change(&mut usage);
@@ -176,7 +195,7 @@ mod tests {
         }
         assert!(cost("free", million(|usage| usage.input = 1_000_000)).abs() < f64::EPSILON, "known to cost nothing");
         let searched = Usage { input: 1_000_000, searches: 3, ..Usage::default() };
-        assert!((cost("new", searched) - 1.0).abs() < 1e-9 && is_part(&mine, "new", &searched), "its tokens at least");
+        assert!((cost("new", searched) - 1.0).abs() < 1e-9 && is_part(&mine, "new", &reply(searched)), "its tokens at least");
         assert!(is_known(&mine, "new") && !is_known(&mine, "old"));
     }
 

@@ -183,3 +183,45 @@ fn a_price_that_is_not_known_is_never_shown_as_zero() {
 fn asked() -> Asked {
     Asked { number: 0, path: "/v1/messages".to_owned(), headers: std::collections::BTreeMap::new(), body: Vec::new(), json: json!({}), problems: Vec::new() }
 }
+
+#[test]
+fn what_code_costs_that_ran_at_the_provider_is_never_taken_for_nothing() {
+    let event = |data: Value| format!("data: {data}\n\n");
+    let server = Hosted::start(move |_| {
+        let blocks = [
+            json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": {"command": "ls"}}),
+            json!({"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": {"type": "bash_code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []}}),
+            json!({"type": "text", "text": "done"}),
+        ];
+        let mut stream = String::new();
+        for (index, block) in blocks.iter().enumerate() {
+            stream += &event(json!({"type": "content_block_start", "index": index, "content_block": block}));
+            stream += &event(json!({"type": "content_block_stop", "index": index}));
+        }
+        stream += &event(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 11_990, "output_tokens": 10}}));
+        stream += &event(json!({"type": "message_stop"}));
+        (Answer::Stream(stream.into_bytes()), Delivery::default())
+    });
+    let runs = ONE.replace("system: \"You read.\"", "system: \"You read.\", provider_tools: [code_execution]");
+    let bench = bench(&server, "prices: { anthropic/claude-opus-5-5: { input: 10, output: 10 } }\n").workflow("one", &runs);
+    let said = bench.spinney(&["run", "one"]).code(0);
+    let records = checked(&bench);
+    assert!(
+        records.iter().any(
+            |record| matches!(&record.event, Event::ModelReplied { reply, .. } if reply.usd_is_part && reply.usd.is_some_and(|usd| (usd - 0.12).abs() < 1e-9))
+        ),
+        "{records:#?}"
+    );
+    assert!(shown(&bench).contains(">$0.12"), "{}", shown(&bench));
+    let of_step = bench.spinney(&["show", &bench.newest().0, "work"]).code(0).out;
+    for text in [&of_step, &said.out] {
+        assert!(text.contains(">$0.12") || text.contains("more than $0.12"), "{text}");
+    }
+    let plan = bench.spinney(&["plan", "one"]).code(0).out;
+    assert!(plan.contains("and what has no price"), "{plan}");
+    let without = bench.workflow(
+        "one",
+        &ONE.replace("system: \"You read.\"", "system: \"You read.\", provider_tools: [code_execution], permissions: { deny: [code_execution] }"),
+    );
+    assert!(!without.spinney(&["plan", "one"]).code(0).out.contains("no price"), "what is not declared costs nothing");
+}

@@ -2,6 +2,7 @@
 use super::known::Known;
 use crate::{
     clock::Clock,
+    engine::steps,
     llm,
     message::Usage,
     plan::{AgentSpec, PlannedStep, Work},
@@ -81,7 +82,9 @@ impl Known<'_> {
     pub(super) fn session(&mut self, agent: &AgentSpec, models: &[String]) -> Cost {
         let prices: Option<Vec<f64>> = models.iter().map(|choice| self.dearest(choice)).collect();
         let priced = prices.map(|prices| prices.into_iter().fold(0.0, f64::max) * agent.limits.tokens as f64);
-        let unpriced = priced.is_none();
+        let endpoint = |choice: &String| self.endpoints.get(choice.split_once('/')?.0);
+        let beyond = |endpoint| steps::declared(agent).into_iter().any(|tool| llm::costs_beyond_tokens(endpoint, tool));
+        let unpriced = priced.is_none() || models.iter().filter_map(endpoint).any(beyond);
         let usd = priced.map(|usd| agent.limits.usd.map_or(usd, |limit| limit.min(usd)));
         Cost { usd, tokens: Some(agent.limits.tokens), unpriced, open: false }
     }
