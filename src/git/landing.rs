@@ -253,11 +253,13 @@ fn take_back(repository: &Repository, from: &CommitId, to: &CommitId) -> Result<
     let (mut back, mut left) = (Vec::new(), Vec::new());
     for change in &changes {
         let is_there = fs::symlink_metadata(place(change)).is_ok();
+        let begun = || change.after.as_ref().is_some_and(|after| is_begun(repository, &place(change), after));
+        let is_neither = not_of_to.contains(&change.path) && !begun();
         match (&change.before, &change.after) {
-            (Some(_), Some(_)) if not_of_to.contains(&change.path) => {}
+            (Some(_), Some(_)) if is_neither => {}
             (Some(_), None) if is_there => {}
             (Some(_), _) => back.extend([path::unquote(&change.path), vec![0]].concat()),
-            (None, _) if is_there && not_of_to.contains(&change.path) => left.push(change.path.clone()),
+            (None, _) if is_there && is_neither => left.push(change.path.clone()),
             (None, _) if is_there => {
                 fs::remove_file(place(change)).map_err(GitError::io("remove", place(change)))?;
                 // And the folders that were made for it; the first that holds something else ends this.
@@ -273,6 +275,16 @@ fn take_back(repository: &Repository, from: &CommitId, to: &CommitId) -> Result<
     left.extend(different(repository, &of_from)?);
     left.sort();
     Ok(left)
+}
+
+/// Returns whether a file is one that git had begun to write: it has the beginning of what it was to have, so that nobody loses anything by its going.
+/// One that is gone was to be written anew.
+fn is_begun(repository: &Repository, file: &Path, to: &Blob) -> bool {
+    match fs::symlink_metadata(file) {
+        Ok(found) if found.is_file() => fs::read(file).ok().zip(repository.blob(&to.id).ok()).is_some_and(|(there, whole)| whole.starts_with(&there)),
+        Ok(_) => false,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
 }
 
 /// Returns git with an index of these entries alone.

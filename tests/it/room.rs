@@ -190,6 +190,30 @@ fn a_cache_that_is_full_stops_the_run_and_it_goes_on_once_there_is_room() {
 }
 
 #[test]
+fn a_landing_without_room_is_taken_back_once_there_is_some() {
+    if !possible("a full disk", &INSIDE) {
+        return;
+    }
+    let bench = Bench::new();
+    let yaml = "version: 1\nname: big\nsteps:\n  gen: { run: \"head -c 300000 /dev/urandom > big.bin; echo b > a; echo c > zz\", scope: [\"**\"] }\n";
+    fs::write(bench.path("home/big.yaml"), yaml).unwrap();
+    let said = inside(
+        &bench,
+        "mkdir \"$HOME/small\"; mount -t tmpfs -o size=3m small \"$HOME/small\"; mkdir \"$HOME/small/r\"; cd \"$HOME/small/r\"\n\
+         git init -q -b main .; git config user.name t; git config user.email t@localhost; echo .spinney > .gitignore; echo a > a; git add -A; git commit -q -m i\n\
+         mkdir -p .spinney/workflows; cp \"$HOME/big.yaml\" .spinney/workflows/\n\
+         spinney run big --unconfined; echo \"run $?\"; run=$(ls .spinney/state/runs)\n\
+         cat /dev/zero > ../ballast 2>/dev/null; truncate -s -150000 ../ballast\n\
+         spinney land $run; echo \"full $?\"\n\
+         rm ../ballast; spinney land $run; echo \"room $?\"\n\
+         git status --short; git log --format=%s | wc -l; ls .git/*.lock .git/index.spinney*; cat a",
+    );
+    assert!(said.out.contains("run 0\n") && said.out.contains("full 1\n"), "{said:?}");
+    assert!(said.err.contains("move main to") && !said.err.contains("failed to land into a checkout with changes"), "{said:?}");
+    assert!(said.out.contains("room 0\n2\nb\n"), "{said:?}");
+}
+
+#[test]
 fn a_disk_that_takes_no_more_writes_stops_the_run_and_fails_nobody() {
     if !possible("a read-only file system", &INSIDE) {
         return;
