@@ -153,11 +153,11 @@ fn an_answer_in_parts_is_held_to_its_schema_whole() {
 #[test]
 fn a_reply_in_parts_is_the_same_one_when_the_program_dies_between_them() {
     let server = Hosted::start(|asked| {
-        let paused = |text: &str| Said { stop: Some("pause_turn".to_owned()), ..done(text) };
+        let paused = |text: &str| Said { stop: Some("pause_turn".to_owned()), ..Said::text(text) };
         let said = match asked.json["messages"].as_array().unwrap().as_slice() {
-            [_] => Said { stop: Some("max_tokens".to_owned()), ..done("One wo") },
+            [_] => Said { stop: Some("max_tokens".to_owned()), ..Said::text("One wo") },
             [_, _, _] => paused("rd."),
-            _ => done("Another."),
+            _ => Said::text("Another."),
         };
         (Answer::Say(said), Delivery::default())
     });
@@ -178,7 +178,7 @@ fn a_reply_in_parts_is_the_same_one_when_the_program_dies_between_them() {
         let last = asked.last().unwrap();
         let messages = last.json["messages"].as_array().unwrap();
         assert_eq!(messages.last().unwrap()["role"], "assistant", "what was paused is gone on with, and nothing is said to it");
-        // The first message says where the worktree of the run is.
+        // The first message says where the worktree of the run is; nothing is thought, which would be bound to that.
         sent.push(format!("{:?} {:?}", cap(last), &messages[1..]));
         if is_over {
             break;
