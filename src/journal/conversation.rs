@@ -36,7 +36,9 @@ impl PartialEq for Conversation {
 impl Conversation {
     /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
     pub fn apply(&mut self, event: &Event) {
-        Arc::make_mut(self.0.get_or_insert_default()).apply(event);
+        let talk = Arc::make_mut(self.0.get_or_insert_default());
+        talk.settled += u32::from(matches!(event, Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. }));
+        talk.apply(event);
     }
 }
 
@@ -305,9 +307,6 @@ impl Talk {
     }
 
     fn apply(&mut self, event: &Event) {
-        if matches!(event, Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. }) {
-            self.settled += 1;
-        }
         match event {
             Event::AgentBriefed { brief, .. } => {
                 self.push(brief.message.clone());
