@@ -17,11 +17,16 @@ use end::blanked;
 use faults::Faults;
 use scenario::{Kind, Scenario};
 use spinney::event::{Event, Record};
-use std::{fmt::Write as _, io::Write as _, panic::AssertUnwindSafe};
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use world::{Played, play};
 
-/// Seeds of one test in CI.
-const SEEDS: u64 = 32;
+/// Seeds in CI: enough that everything that can go wrong does.
+const SEEDS: u64 = 2_048;
 /// One seed of so many is that of a large run.
 const LARGE: u64 = 8;
 /// Tries to find something smaller that fails in the same way.
@@ -33,6 +38,7 @@ fn check(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let models = Faults::of_models(seed, &scenario);
     let clean = guarded(|| play(seed, &scenario, &models)).map_err(|wrong| shrunk(seed, scenario.clone(), models.clone(), wrong))?;
     let faults = models.with_lives(seed, clean.records.len());
+    let faults = if scenario.is_limited() { faults.with_power() } else { faults };
     let played = compare(seed, &scenario, &faults, &clean).map_err(|wrong| shrunk(seed, scenario.clone(), faults, wrong))?;
     counts.add(&scenario, &played);
     Ok(())
@@ -55,17 +61,36 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Runs seeds and stops at the first that is wrong. The last part of all in one process says what there was in them.
-fn run(from: u64, count: u64) {
-    let mut counts = Counts::default();
-    for seed in from..from + count {
-        if let Err(wrong) = check(seed, &mut counts) {
-            panic!("seed {seed}: {wrong}\n\nhint: .ci/simulate {seed} runs it again");
+/// Runs seeds, as many at once as there are processors, and stops at the first that is wrong. At its end it says what there was in them.
+fn run(from: u64, count: u64) -> Counts {
+    let (next, is_wrong) = (AtomicU64::new(from), AtomicBool::new(false));
+    let one_after_the_other = || {
+        let mut counts = Counts::default();
+        while !is_wrong.load(Ordering::SeqCst) {
+            let seed = next.fetch_add(1, Ordering::SeqCst);
+            if seed >= from + count {
+                break;
+            }
+            check(seed, &mut counts).map_err(|wrong| {
+                is_wrong.store(true, Ordering::SeqCst);
+                format!("seed {seed}: {wrong}\n\nhint: .ci/simulate {seed} runs it again")
+            })?;
         }
-    }
-    if let Some(all) = counts.of_all_parts(PARTS) {
-        std::io::stdout().write_all(all.to_string().as_bytes()).unwrap();
-    }
+        Ok::<_, String>(counts)
+    };
+    let mut all = Counts::default();
+    std::thread::scope(|scope| {
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(one_after_the_other)).collect();
+        for thread in threads {
+            match thread.join().unwrap() {
+                Ok(counts) => all.join(&counts),
+                Err(wrong) => panic!("{wrong}"),
+            }
+        }
+    });
+    std::io::stdout().write_all(all.to_string().as_bytes()).unwrap();
+    all
 }
 
 /// Looks for less that is wrong, too, and describes it.
@@ -138,35 +163,12 @@ fn a_seed_gives_the_same_log_each_time() {
     }
 }
 
-/// Seeds that somebody asked for, by `SPINNEY_SEEDS=FROM:COUNT`; shared out among the tests.
-fn asked(part: u64) -> (u64, u64) {
+/// With `SPINNEY_SEEDS=FROM:COUNT` those that somebody asked for.
+#[test]
+fn seeds_come_to_one_end() {
     let asked = std::env::var("SPINNEY_SEEDS").ok();
-    let Some((from, count)) = asked.as_deref().and_then(|asked| asked.split_once(':')) else { return (part * SEEDS, SEEDS) };
-    let (from, count): (u64, u64) = (from.parse().unwrap(), count.parse().unwrap());
-    let share = count.div_ceil(PARTS);
-    let first = (part * share).min(count);
-    (from + first, share.min(count - first))
-}
-
-const PARTS: u64 = 8;
-
-macro_rules! parts {
-    ($($name:ident $part:literal;)*) => {$(
-        #[test]
-        fn $name() {
-            let (from, count) = asked($part);
-            run(from, count);
-        }
-    )*};
-}
-
-parts! {
-    seeds_of_the_first_part_come_to_one_end 0;
-    seeds_of_the_second_part_come_to_one_end 1;
-    seeds_of_the_third_part_come_to_one_end 2;
-    seeds_of_the_fourth_part_come_to_one_end 3;
-    seeds_of_the_fifth_part_come_to_one_end 4;
-    seeds_of_the_sixth_part_come_to_one_end 5;
-    seeds_of_the_seventh_part_come_to_one_end 6;
-    seeds_of_the_eighth_part_come_to_one_end 7;
+    match asked.as_deref().and_then(|asked| asked.split_once(':')) {
+        Some((from, count)) => drop(run(from.parse().unwrap(), count.parse().unwrap())),
+        None => assert_eq!(run(0, SEEDS).missing(), [""; 0], "none of the seeds had these"),
+    }
 }

@@ -10,7 +10,6 @@ use spinney::event::{Delivery, Event, MergeProgress, Outcome, Record};
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
-    sync::{Mutex, PoisonError},
 };
 
 /// One line of the table: how often something was, and in how many seeds.
@@ -114,7 +113,13 @@ impl Counts {
         }
     }
 
-    fn join(&mut self, other: &Counts) {
+    /// Names what was never there.
+    pub(super) fn missing(&self) -> Vec<String> {
+        all().into_iter().filter(|name| !self.lines.contains_key(name)).collect()
+    }
+
+    /// Adds those of other seeds.
+    pub(super) fn join(&mut self, other: &Counts) {
         self.seeds += other.seeds;
         self.records += other.records;
         self.lives += other.lives;
@@ -123,15 +128,6 @@ impl Counts {
             line.times += count.times;
             line.seeds += count.seeds;
         }
-    }
-
-    /// Adds those of one part to those of all, and returns all where it was the last.
-    pub(super) fn of_all_parts(&self, parts: u64) -> Option<Counts> {
-        static ALL: Mutex<(u64, Option<Counts>)> = Mutex::new((0, None));
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        all.0 += 1;
-        all.1.get_or_insert_default().join(self);
-        (all.0 == parts).then(|| all.1.clone().unwrap())
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct End {
     unknown: BTreeMap<String, usize>,
     /// How many attempts of each node came to nothing.
     retried: BTreeMap<String, usize>,
+    /// The nodes that were told as much as a command had printed until it was ended.
+    flooded: BTreeSet<String>,
 }
 
 impl End {
@@ -56,6 +58,7 @@ impl End {
             repeatable: BTreeMap::new(),
             unknown: BTreeMap::new(),
             retried: BTreeMap::new(),
+            flooded: BTreeSet::new(),
         };
         if let Some(files) = tree(&format!("refs/heads/spinney/{run}")) {
             end.trees.insert("the branch".to_owned(), files);
@@ -81,6 +84,9 @@ impl End {
                 Event::RetryScheduled { node, .. } => *end.retried.entry(node.to_string()).or_default() += 1,
                 Event::ModelReplied { node, .. } => *end.replies.entry(node.to_string()).or_default() += 1,
                 Event::ToolFinished { node, tool, result, verdict, .. } => {
+                    if result.text.starts_with('y') && result.text.contains("[timed out") {
+                        end.flooded.insert(node.to_string());
+                    }
                     if verdict == "interrupted" {
                         *end.unknown.entry(node.to_string()).or_default() += 1;
                     }
@@ -114,7 +120,7 @@ impl End {
             return Some(unlike);
         }
         for (at, request) in &self.requests {
-            let may_differ = attempts_may_differ || self.unknown.contains_key(&at.0);
+            let may_differ = attempts_may_differ || self.unknown.contains_key(&at.0) || self.flooded.contains(&at.0) || clean.flooded.contains(&at.0);
             let Some(there) = clean.requests.get(at).filter(|there| !may_differ && *there != request) else { continue };
             // Commits have times.
             let timeless = |end: &End, request: &Request| blanked(&plain(&request.text(), &end.run, &end.place), "The date is ", "2026-11-30".len());

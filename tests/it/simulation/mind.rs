@@ -131,17 +131,19 @@ impl Mind {
                 say(call, &json!({"winner": name, "scores": {}, "why": "It is the first."}).to_string(), &[])
             }
             ("hand", _) => {
-                let who = task.split_whitespace().last().unwrap_or_default().trim_end_matches('.').to_owned();
+                let mut words = task.split_whitespace().rev();
+                let who = words.next().unwrap_or_default().trim_end_matches('.').to_owned();
+                let which = words.nth(1).unwrap_or_default().to_owned();
                 match turn {
-                    0 => say(call, "", &[("Bash", json!({"command": format!("echo helped >> {who}.effects")}))]),
+                    0 => say(call, "", &[("Bash", json!({"command": format!("echo helped {which} >> {who}.effects")}))]),
                     _ => say(call, "Helped.", &[]),
                 }
             }
             ("chief", Some(Kind::Chief { hands })) if turn == 0 => {
                 let order = |n: usize| {
-                    // The last two write the same file, so that their work meets.
+                    // All but the first write other things to the same file, so that their work does not fit together.
                     let who = if n == 0 { "hand0" } else { "hands" };
-                    ("Agent", json!({"description": format!("help {n}"), "prompt": format!("Help as {}{who}.", call.node.step), "subagent_type": "hand"}))
+                    ("Agent", json!({"description": format!("help {n}"), "prompt": format!("Help {n} as {}{who}.", call.node.step), "subagent_type": "hand"}))
                 };
                 let mut calls: Vec<(&str, Value)> = (0..*hands).map(order).collect();
                 calls.push(("Bash", json!({"command": format!("echo led >> {}.effects", call.node.step)})));

@@ -223,7 +223,11 @@ impl Kind {
                 let count = if large { random.usize(1..5) } else { random.usize(1..3) };
                 let merge = Merge { each: random.bool(), resolver: random.bool(), verify: random.bool() };
                 let stop = random.u32(0..5) == 0;
-                let items = (0..count).map(|at| Item::new(random, &id, at)).collect();
+                let mut items: Vec<Item> = (0..count).map(|at| Item::new(random, &id, at)).collect();
+                if merge.verify && random.bool() {
+                    let which = random.usize(0..count);
+                    items[which].session.turns.push(vec![Act::Redden]);
+                }
                 Kind::Fan { items, agent, merge, max_parallel: if stop { 1 } else { random.usize(1..4) }, stop }
             }
             10 => Kind::Matrix { agent: random.bool() },
@@ -347,7 +351,7 @@ fn fan(id: &str, needs: &str, items: &[Item], (agent, merge, max_parallel, stop)
     }
     let mode = if merge.each { "each" } else { "batch" };
     let resolver = if merge.resolver { ", on_conflict: { agent: resolver, attempts: 2, then: eject }" } else { "" };
-    let verify = if merge.verify { ", verify: [\"echo seen >> seen && test $(wc -l < seen) = 1\"], on_red: { then: eject }" } else { "" };
+    let verify = if merge.verify { ", verify: [\"echo seen >> seen && test $(wc -l < seen) = 1\", \"! ls *.red\"], on_red: { then: eject }" } else { "" };
     format!(
         "  {id}: {{ {needs}, {fan}, agent: writer, prompt: \"Item {{{{ it.id }}}}.\", verify: {{ run: [\"test -s {id}-{{{{ it.id | sh }}}}.ok\"], attempts: 2 }}, retry: {{ max: 1, on: [any], delay: 1s }} }}\n  {id}-end: {{ needs: [{{ step: {id}, on: done }}], merge: {{ from: {id}, mode: {mode}{resolver}{verify} }} }}\n"
     )

@@ -29,6 +29,7 @@ pub(super) enum Act {
     Clash,
     /// Adds a line to a file: done twice it shows.
     Append,
+    /// Does nothing that shows: how far it comes before it is ended depends on how busy the machine is.
     Hang,
     Crash,
     /// Prints without end.
@@ -37,6 +38,8 @@ pub(super) enum Act {
     Long,
     /// Reaches beyond the run: is never done twice.
     Send,
+    /// Leaves what a merge's checks find red.
+    Redden,
 }
 
 impl Session {
@@ -49,7 +52,7 @@ impl Session {
         let mut acts = vec![Act::Read, Act::Cat, Act::Write(random.u32(0..9)), Act::Edit, Act::Append, Act::Append, Act::Long, Act::Send];
         acts.extend(anywhere.then_some(Act::Clash));
         // These take real time.
-        if random.u32(0..8) == 0 {
+        if random.u32(0..5) == 0 {
             acts.extend([Act::Hang, Act::Crash, Act::Flood]);
         }
         Session { red_first: verified && random.u32(0..3) == 0, ..Session::of(random, &acts, name.to_owned()) }
@@ -78,10 +81,11 @@ impl Act {
             Act::Edit => ("Edit", json!({"file_path": "README.md", "old_string": "project", "new_string": format!("project of {name}")})),
             Act::Clash => bash(format!("sed -i 's/^middle.*/middle {name}/' shared.txt")),
             Act::Append => bash(format!("echo did >> {name}.effects")),
-            Act::Hang => ("Bash", json!({"command": format!("echo hung >> {name}.effects; sleep 100"), "timeout": 40})),
+            Act::Hang => ("Bash", json!({"command": "sleep 100", "timeout": 40})),
             Act::Crash => bash(format!("echo crashed >> {name}.effects; kill -9 $$")),
-            Act::Flood => ("Bash", json!({"command": format!("echo flooded >> {name}.effects; yes"), "timeout": 40})),
+            Act::Flood => ("Bash", json!({"command": "yes", "timeout": 80})),
             Act::Send => (SEND, json!({"from": name})),
+            Act::Redden => bash(format!("echo red > {name}.red")),
             Act::Long => bash(format!("echo long >> {name}.effects; seq 1 9000")),
         }
     }
