@@ -355,13 +355,7 @@ impl Talk {
                     open.carried = true;
                 }
             }
-            Event::Compacted { cut, messages, .. } => {
-                let cut = (*cut).min(self.messages.len());
-                self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
-                self.sizing = Sizing::default();
-                self.shown.clear();
-                self.is_full = false;
-            }
+            Event::Compacted { cut, messages, .. } => self.shortened(*cut, messages),
             Event::RunStarted(_)
             | Event::RunResumed { .. }
             | Event::RunCancelled { .. }
@@ -610,6 +604,15 @@ impl Talk {
             self.begun = Some(Begun { text: text.clone(), by });
         }
         Last { stop: reply.stop.clone(), text, empty }
+    }
+
+    /// Puts `messages` in the place of the first ones.
+    fn shortened(&mut self, cut: usize, messages: &[Message]) {
+        let cut = cut.min(self.messages.len());
+        self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
+        self.sizing = Sizing::default();
+        self.shown.clear();
+        self.is_full = false;
     }
 
     /// Forgets what a model said that declined: another one begins where it began.
