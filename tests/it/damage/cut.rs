@@ -83,10 +83,13 @@ fn parked() -> (Bench, RunId) {
     (bench, run)
 }
 
+/// Takes something from a run.
+type Loss<'a> = &'a dyn Fn(&Bench, &RunId);
+
 #[test]
 fn whoever_was_at_work_begins_anew_after_each_kind_of_loss() {
     let last_call = |records: &[Record]| records.iter().rposition(|record| matches!(record.event, Event::ToolStarted { .. })).unwrap() as u64;
-    let kinds: [(&str, &dyn Fn(&Bench, &RunId)); 4] = [
+    let kinds: [(&str, Loss<'_>); 4] = [
         ("the end", &|bench, run| cut(bench, run, last_call(&bench.records(run)) + 1)),
         ("the end, by what is left of a journal", &|bench, run| {
             let journal = dir(bench, run).join("journal.db");
