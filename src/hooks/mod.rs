@@ -26,7 +26,7 @@ pub use ask::{Answered, Ask, Ending, Notice, Session};
 pub use decision::{Decision, HookReport, Verdict};
 pub use file::HookFile;
 pub use on::On;
-pub use rules::{Permissions, RuleContext, RuleVerdict};
+pub use rules::{Permissions, RuleContext, RuleVerdict, lint as lint_rule};
 pub use run::HookRunner;
 
 use crate::{clock::millis, http, trace};

@@ -1,6 +1,6 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
-    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, Rules,
+    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
     limits::check_within,
     matrix::rendered,
@@ -8,6 +8,7 @@ use super::{
     written::Written,
 };
 use crate::{
+    message::ProviderTool,
     source::{Diagnostic, Span, Spanned, codes},
     workflow::{Access, Agent, Budget, OnExceed, Permissions, Power, Step, Text, Workflow},
 };
@@ -60,6 +61,7 @@ impl<'a> Agents<'a> {
             starters: Vec::new(),
             default_model,
         };
+        agents.check_rules(&workflow.permissions, findings);
         for (name, _) in &workflow.agents {
             agents.resolve(name, findings);
         }
@@ -286,6 +288,7 @@ impl<'a> Agents<'a> {
         let own = own.unwrap_or(&nothing);
         findings.check_names(&SKILL, &own.skills, &self.catalog.skills.keys());
         findings.check_names(&HOOK, &own.hooks.named, &self.catalog.hooks.iter());
+        self.check_rules(&own.permissions, findings);
         check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), "the whole run", findings);
         let system = match own.system.as_ref().or(file.system.as_ref()) {
             Some(system) => text(system, self.catalog, findings)?.0,
@@ -331,6 +334,28 @@ impl<'a> Agents<'a> {
             max_depth: own.max_depth.as_deref().or(file.max_depth.as_deref()).copied().unwrap_or(AgentSpec::MAX_DEPTH),
             max_parallel: own.max_parallel.as_deref().or(file.max_parallel.as_deref()).copied().unwrap_or(AgentSpec::MAX_PARALLEL),
         })
+    }
+
+    /// Judges rules as they are written: one that was to protect something and does not is an error.
+    fn check_rules(&self, permissions: &Permissions, findings: &mut Findings<'_>) {
+        let Permissions { allow, ask, deny } = permissions;
+        for (list, rules) in [("allow", allow), ("ask", ask), ("deny", deny)] {
+            for rule in rules {
+                let RuleFlaws { odd, is_ignored, unknown_tool } = (self.catalog.rule_lint.0)(rule, list);
+                let is_known = |tool: &String| {
+                    let is_power = [Power::AddItems, Power::Retry, Power::Stop, Power::Ask].iter().any(|power| power.tool() == tool);
+                    is_power || self.catalog.tools.contains_key(tool) || ProviderTool::NAMED.iter().any(|(word, known)| word == tool || known.claude() == tool)
+                };
+                if let Some(tool) = unknown_tool.filter(|tool| !is_known(tool)) {
+                    findings.unknown(&TOOL, &Spanned::new(tool, rule.span), self.catalog.tools.keys().map(String::as_str));
+                    continue;
+                }
+                for odd in odd {
+                    let protects = is_ignored && list != "allow";
+                    findings.report(if protects { findings.error(codes::NO_RULE, rule.span, odd) } else { findings.warning(codes::ODD_RULE, rule.span, odd) });
+                }
+            }
+        }
     }
 
     /// Joins rules: the workflow's first, then the file's, then the agent's own.

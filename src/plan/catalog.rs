@@ -24,6 +24,8 @@ pub struct Catalog {
     pub hooks: BTreeSet<String>,
     /// What is odd about hooks that stand in a workflow file.
     pub hook_lint: HookLint,
+    /// What is wrong with permission rules.
+    pub rule_lint: RuleLint,
     /// Prompt files by the path a workflow writes (`prompts/coder.md`), with their text.
     pub prompts: BTreeMap<String, String>,
     /// Agents found as files, by name.
@@ -83,6 +85,33 @@ pub struct Prices(pub Arc<dyn Fn(&str) -> bool + Send + Sync>);
 impl Default for Prices {
     fn default() -> Prices {
         Prices(Arc::new(|_| true))
+    }
+}
+
+/// Says what is wrong with a permission rule of a list (`allow`, `ask` or `deny`); by default nothing.
+#[derive(Clone)]
+pub struct RuleLint(pub Arc<dyn Fn(&str, &str) -> RuleFlaws + Send + Sync>);
+
+/// What is wrong with a permission rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuleFlaws {
+    /// What it does else than it seems to.
+    pub odd: Vec<String>,
+    /// Whether it does nothing.
+    pub is_ignored: bool,
+    /// The tool that it names, where hooks and rules elsewhere know none of that name.
+    pub unknown_tool: Option<String>,
+}
+
+impl Default for RuleLint {
+    fn default() -> RuleLint {
+        RuleLint(Arc::new(|_, _| RuleFlaws::default()))
+    }
+}
+
+impl fmt::Debug for RuleLint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuleLint")
     }
 }
 

@@ -27,7 +27,7 @@ mod shapes;
 mod writers;
 mod written;
 
-pub use catalog::{AgentFile, Catalog, HookLint, OtherNames, Prices, WorkflowFile};
+pub use catalog::{AgentFile, Catalog, HookLint, OtherNames, Prices, RuleFlaws, RuleLint, WorkflowFile};
 pub use compile::MAX_PARALLEL;
 pub use frames::ORCHESTRATOR;
 pub use graph::{Edge, Plan};

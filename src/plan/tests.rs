@@ -77,7 +77,18 @@ fn catalog() -> Catalog {
         skills: ["rust", "review", "review-security", "review-tests"].map(|name| (name.to_owned(), format!("Does {name}."))).into(),
         offered_skills: ["review".to_owned()].into(),
         hooks: ["protect-secrets", "fmt-after-edit"].map(str::to_owned).into(),
-        hook_lint: HookLint(Arc::new(|events| events.to_string().contains("Bahs").then(|| "no tool is named `Bahs`".to_owned()).into_iter().collect())),
+        hook_lint: HookLint(Arc::new(|events| {
+            let file = crate::hooks::HookFile {
+                name: "hooks".to_owned(),
+                path: "hooks".to_owned(),
+                text: json!({ "hooks": events }).to_string(),
+                dir: folder("broken"),
+                trusted: true,
+                strict: true,
+            };
+            crate::hooks::Hooks::load(&[file]).1
+        })),
+        rule_lint: RuleLint(Arc::new(crate::hooks::lint_rule)),
         prompts: [
             ("prompts/coder.md", "You write code.\n"),
             ("prompts/planner.md", "You plan.\n"),

@@ -67,6 +67,7 @@ codes! {
     BAD_FILE = "E079", "a name that no file can have here, or that two have";
     BAD_GLOB = "E080", "a pattern that matches no file";
     TOO_MANY_STEPS = "E081", "more steps, with those of all workflows that are called, than a run can have";
+    NO_RULE = "E082", "a rule that was to forbid or to ask, and does nothing";
     STUB = "E090", "a stub that says what no run of the workflow could give";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";
@@ -78,6 +79,7 @@ codes! {
     SHARED_FILE = "W008", "items that would keep their outputs as one file";
     UNUSED_DEFAULT = "W009", "a default for workspaces that no step takes up";
     ODD_HOOK = "W010", "a hook that will not do what it says";
+    ODD_RULE = "W011", "a permission rule that will not do what it says";
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod rule;
 mod survey;
 mod wrappers;
 
-use crate::plan::Rules;
+use crate::plan::{RuleFlaws, Rules};
 pub(super) use bash::fires;
 pub(super) use rule::{List, Rule};
 
@@ -77,6 +77,20 @@ pub enum RuleVerdict {
         /// The part of a command that no rule allows, where it is only a part.
         part: Option<String>,
     },
+}
+
+/// Says what is wrong with a rule as it is written; `list` is `allow`, `ask` or `deny`.
+pub fn lint(text: &str, list: &str) -> RuleFlaws {
+    let list = match list {
+        "allow" => List::Allow,
+        "ask" => List::Ask,
+        _ => List::Deny,
+    };
+    let mut odd = Vec::new();
+    let is_ignored = Rule::parse(text, list, Path::new("/"), &mut odd).is_none();
+    let tool = text.split('(').next().unwrap_or(text).trim();
+    let is_pattern = tool.is_empty() || tool.contains('*') || tool.starts_with("mcp__");
+    RuleFlaws { odd, is_ignored, unknown_tool: (!is_pattern && !names::KNOWN.contains(&tool)).then(|| tool.to_owned()) }
 }
 
 impl Permissions {
