@@ -35,6 +35,8 @@ pub(super) fn make(folder: &Path, environment: &BTreeMap<String, String>) -> io:
         plain(&below(name))?;
         set.insert((*variable).to_owned(), below(name).display().to_string());
     }
+    // A wrapper of the compiler (a cache that a server keeps, say) is not there inside; cargo does without where this is empty.
+    set.extend(["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"].map(|variable| (variable.to_owned(), String::new())));
     let users = |variable: &str, usual: &str| {
         let named = environment.get(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
         named.or_else(|| environment.get("HOME").map(|home| Path::new(home).join(usual))).filter(|path| path.is_absolute() && path.is_dir())
