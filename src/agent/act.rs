@@ -184,6 +184,7 @@ impl Agent<'_> {
             }
             Recovery::Again | Recovery::Restore(_) | Recovery::Rollback(_) | Recovery::Unknown => (self.run_tool(call, &passed.input, &tools).await?, None),
         };
+        self.tell_strays(call, &passed.input, &mut output).await?;
         output = self.without_secrets(output);
         self.go_on()?;
         let took = self.equipment.clock.elapsed().saturating_sub(began);
@@ -222,6 +223,27 @@ impl Agent<'_> {
             Some(reason) => Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
             None => Ok(vec![event]),
         }
+    }
+
+    /// Tells the agent right after a command which changes in its files lie outside what it may write.
+    async fn tell_strays(&self, call: &ToolCall, input: &Value, output: &mut ToolOutput) -> Result<(), Trouble> {
+        const LISTED: usize = 20;
+        let (Some(scope), Some(worktree)) = (&self.session.tools.scope, &self.session.worktree) else { return Ok(()) };
+        if !matches!(self.effect(&call.name, input), Effect::Exclusive) {
+            return Ok(());
+        }
+        let (workspaces, worktree) = (self.equipment.workspaces.clone(), worktree.clone());
+        let differing = blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await?;
+        let strays: Vec<&str> = differing.iter().map(String::as_str).filter(|path| !scope.contains(path)).take(LISTED).collect();
+        if !strays.is_empty() {
+            let text = format!(
+                "\n\n[Outside what this step may write ({}), so that its work cannot be kept like this: {}. Put these back as they were.]",
+                scope.patterns().join(", "),
+                strays.join(", ")
+            );
+            output.text += &text;
+        }
+        Ok(())
     }
 
     async fn run_tool(&self, call: &ToolCall, input: &Value, context: &ToolContext) -> Result<ToolOutput, Trouble> {

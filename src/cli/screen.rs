@@ -147,6 +147,11 @@ impl Screen {
             })
             .unwrap_or_default();
         let (text, tone) = match outcome {
+            Outcome::Succeeded(success) if success.output.get("dropped").is_some_and(Value::is_array) => {
+                let dropped = success.output["dropped"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+                let told = format!("done; its changes are not kept: {}. With a `scope` they are", line(&dropped.join(", "), 200));
+                (told, Tone::Warn)
+            }
             Outcome::Succeeded(_) => (format!("done{used}"), Tone::Good),
             Outcome::Failed(failure) => (format!("failed: {}{used}", line(&failure.message, 200)), Tone::Bad),
             Outcome::Skipped(cause) => (format!("skipped: {}", skip_word(cause)), Tone::Dim),

@@ -308,6 +308,14 @@ impl Workspaces {
         Ok(changes.into_iter().filter(|change| change.before.is_some()).map(|change| change.path).collect())
     }
 
+    /// Returns the paths of a worktree that a capture would find changed, sorted.
+    pub fn differing(&self, worktree: &Worktree) -> Result<Vec<String>, GitError> {
+        let mut taking = Taking::begin(self, worktree, worktree.base())?;
+        prepared::pass_over(worktree, &mut taking.touched);
+        let snapshot = taking.finish()?;
+        Ok(self.repository.changes(&self.repository.tree_of(worktree.base())?, &snapshot.tree)?.into_iter().map(|change| change.path).collect())
+    }
+
     /// Puts the files of a worktree that is only read back to the commit it was made of; what lies beside them stays.
     pub fn renew(&self, slug: &str, base: &CommitId) -> Result<(), GitError> {
         self.check_out(&self.open(slug, base)?, base)

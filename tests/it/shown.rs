@@ -75,7 +75,15 @@ fn steps_inside_of_steps_are_shown_below_them_by_the_names_that_they_go_by() {
 
 #[test]
 fn the_command_of_a_step_is_recorded_as_it_ran() {
-    let workflow = "version: 1\nname: one\ninputs: { word: { type: string, default: \"a b\" } }\nsteps: { say: { run: \"echo {{ inputs.word | sh }}\" } }\n";
+    for place in ["", ", workspace: none"] {
+        the_command_is_recorded(place);
+    }
+}
+
+fn the_command_is_recorded(place: &str) {
+    let workflow =
+        &"version: 1\nname: one\ninputs: { word: { type: string, default: \"a b\" } }\nsteps: { say: { run: \"echo {{ inputs.word | sh }}\"PLACE } }\n"
+            .replace("PLACE", place);
     let bench = Bench::new().workflow("one", workflow);
     let (said, records) = bench.run("one", "conversations: []", &[]);
     said.code(0);

@@ -1,5 +1,6 @@
 //! Where steps stand and what surrounds them: folders, environments, silence, and what a workspace is made of.
-use crate::fixture::{Bench, outcome, results};
+use crate::fixture::{Bench, not_tested, outcome, results};
+use spinney::sandbox::{self, Sandbox};
 
 #[test]
 fn narrower_environments_and_folders_win() {
@@ -287,4 +288,87 @@ conversations:
         assert_eq!(read.len(), 2, "{read:?}");
         assert!(read.iter().all(|(_, wrong, text)| !wrong && text.contains("more") == has_more), "{node}: {read:?}");
     }
+}
+
+/// A command without a scope: what it writes of the files there are is refused inside the walls, what builds write is not, and what
+/// nobody keeps is said.
+#[test]
+fn what_a_command_without_a_scope_changes_is_refused_or_said_to_be_lost() {
+    let workflow = r#"
+version: 1
+name: reads
+steps:
+  looks: { run: "echo x >> README.md || true; mkdir app/target && echo x > app/target/x && cat app/target/x && echo x > new.txt" }
+"#;
+    let bench = Bench::new().file(".gitignore", "target/\n").file("app/Cargo.toml", "").file("app/src/main.rs", "").commit("begin").workflow("reads", workflow);
+    let (said, records) = bench.run("reads", "conversations: []", &["--unconfined"]);
+    let said = said.code(0).out;
+    assert!(said.contains("its changes are not kept: README.md, new.txt"), "{said}");
+    assert_eq!(outcome(&records, "looks")["succeeded"]["output"]["dropped"], serde_json::json!(["README.md", "new.txt"]));
+    if !walls("what a command without a scope may write") {
+        return;
+    }
+    let bench = bench.workflow("reads", &workflow.replace("mkdir app/target && ", ""));
+    let (said, records) = bench.run("reads", "conversations: []", &[]);
+    said.code(0);
+    let output = &outcome(&records, "looks")["succeeded"]["output"];
+    assert_eq!((&output["stdout"], &output["dropped"]), (&"x\n".into(), &serde_json::json!(["new.txt"])), "{output}");
+    assert!(output["stderr"].as_str().unwrap().contains("Read-only"), "{output}");
+}
+
+/// The shell of an agent with a scope: the rest of its files is held by the walls, and what is new beside is told at once.
+#[test]
+fn a_scope_is_held_by_the_sandbox_and_told_right_after_the_call() {
+    if !walls("a scope in the sandbox") {
+        return;
+    }
+    let workflow = r#"
+version: 1
+name: held
+agents: { worker: { system: x, access: write, model: scripted/model } }
+steps:
+  work: { agent: worker, prompt: go, scope: ["app/src/**", "docs/new/*.md"] }
+  cmd: { run: "echo x > app/src/b.rs; echo x > docs/a.md", scope: ["app/src/**"] }
+  land: { needs: [work, cmd], merge: { from: [work, cmd] } }
+"#;
+    let script = r#"
+conversations:
+  - agent: worker
+    turns:
+      - calls: [{ tool: Bash, input: { command: "echo x >> docs/a.md; rm README.md; mv app/lib.rs app/x.rs; sed -i s/a/b/ app/Cargo.toml; true" } }]
+      - calls: [{ tool: Bash, input: { command: "mkdir -p docs/new app/src/deep && echo x > docs/new/b.md && echo x > app/src/deep/c.rs && rm app/src/main.rs && echo x > stray.txt" } }]
+      - calls: [{ tool: Bash, input: { command: "rm stray.txt" } }]
+      - say: done
+"#;
+    let bench = Bench::new()
+        .file("app/Cargo.toml", "a")
+        .file("app/lib.rs", "a")
+        .file("app/src/main.rs", "a")
+        .file("docs/a.md", "a")
+        .commit("begin")
+        .workflow("held", workflow);
+    let (_, records) = bench.run("held", script, &[]);
+    let told = results(&records, "work");
+    assert!(told[0].2.matches("Read-only").count() + told[0].2.matches("busy").count() >= 4 && !told[0].2.contains("Outside"), "{told:?}");
+    assert!(
+        !told[1].1
+            && told[1].2.contains("[Outside what this step may write (app/src/**, docs/new/*.md), so that its work cannot be kept like this: stray.txt."),
+        "{told:?}"
+    );
+    assert!(!told[2].2.contains("Outside"), "{told:?}");
+    let captured = records.iter().find_map(|record| match &record.event {
+        spinney::event::Event::WorkCaptured { node, paths, .. } if node.to_string() == "work" => Some(paths.clone()),
+        _ => None,
+    });
+    assert_eq!(captured.unwrap(), ["app/src/deep/c.rs", "app/src/main.rs", "docs/new/b.md"]);
+    let failed = outcome(&records, "cmd")["failed"].clone();
+    assert!(failed["message"].as_str().unwrap().contains("Read-only"), "{failed}");
+}
+
+fn walls(what: &str) -> bool {
+    let there = Sandbox::new(sandbox::Options { path: std::env::var_os("PATH"), ..sandbox::Options::default() }).unwrap().bubblewrap().is_some();
+    if !there {
+        not_tested(what, "bubblewrap does not work here");
+    }
+    there
 }

@@ -110,7 +110,6 @@ impl Screen {
             Entry::Condition { holds } => self.say("if", if *holds { "holds" } else { "does not hold" }, Tone::Dim),
             Entry::Round { called: true, base, .. } => self.say("called", &format!("from {}", short(&base.0)), Tone::Plain),
             Entry::Round { round, base, .. } => self.say("round", &format!("{round}, from {}", short(&base.0)), Tone::Plain),
-            Entry::Workspace { base, path: "", .. } => self.say("base", short(&base.0), Tone::Plain),
             Entry::Workspace { base, isolation, path, command } => self.workspace((base, *isolation, path), *command),
             Entry::Briefed { agent, models, tools, message } => {
                 self.say("agent", &format!("{agent} on {}", models.join(", else ")), Tone::Plain);
@@ -255,8 +254,12 @@ impl Screen {
     }
 
     fn workspace(&mut self, (base, isolation, path): (&CommitId, Isolation, &str), command: Option<&str>) {
-        self.place = format!("{path}/");
-        self.say_whole("worktree", &format!("{path} ({}), from {}", isolation.words(), short(&base.0)), Tone::Plain);
+        if path.is_empty() {
+            self.say("base", short(&base.0), Tone::Plain);
+        } else {
+            self.place = format!("{path}/");
+            self.say_whole("worktree", &format!("{path} ({}), from {}", isolation.words(), short(&base.0)), Tone::Plain);
+        }
         if let Some(command) = command {
             self.say("command", command, Tone::Plain);
         }

@@ -1,6 +1,7 @@
 //! A shell command as a step, and the checks of other steps.
 use super::{
     Task, cut,
+    hold::Writes,
     place::{self, Author},
 };
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
     event::{Failure, FailureKind, Success, because},
     plan::{self, PlannedStep},
     sandbox::{Exit, Output, Program, Request},
-    workflow::{Access, Parse},
+    workflow::Parse,
 };
 use serde_json::{Value, json};
 use std::{
@@ -27,7 +28,12 @@ const CHECK_TIME: Duration = Duration::from_mins(30);
 pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Result<Success, Trouble> {
     let command = task.render("run", command)?;
     let place = place::make(task, step, Some(&command)).await?;
-    let output = shell(task, &command, place.around(), step.timeout).await?;
+    let writes = match (&place.scope, step.writes) {
+        (_, false) => Writes::Scratch,
+        (Some(scope), true) => Writes::Within(scope),
+        (None, true) => Writes::All,
+    };
+    let output = shell(task, &command, Around { writes, ..place.around() }, step.timeout).await?;
     let text = output.stdout.text();
     let exit_code = match output.exit {
         Exit::Code(code) => Some(code),
@@ -78,7 +84,14 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
             Ok(captured) => place::record_work(task, captured).await?,
             Err(policy) => return Err(Failure::new(FailureKind::Policy, policy).into()),
         },
-        Some(_) | None => None,
+        Some(worktree) => {
+            let dropped = place::beyond(task, worktree).await?;
+            if !dropped.is_empty() {
+                value["dropped"] = dropped.into();
+            }
+            None
+        }
+        None => None,
     };
     Ok(Success { output: value.into(), commit })
 }
@@ -104,6 +117,8 @@ pub(super) struct Around<'a> {
     pub(super) root: &'a Path,
     /// Where it stands.
     pub(super) cwd: &'a Path,
+    /// What it may write there.
+    pub(super) writes: Writes<'a>,
     /// What is linked into the workspace.
     pub(super) links: &'a [PathBuf],
     /// Its whole environment.
@@ -147,7 +162,7 @@ async fn shell(task: &Task, command: &str, around: Around<'_>, timeout: Duration
         stdin: Vec::new(),
         timeout,
         output_cap: STREAM_BYTES,
-        confine: task.services.confinement(around.root, Access::Write, around.links),
+        confine: task.services.confinement(around.root, Some(around.writes), around.links),
     };
     task.services.sandbox.felt(&task.pulse).run(request, &task.cancel).await.map_err(|error| {
         let failure = Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)));

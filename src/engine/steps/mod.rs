@@ -7,6 +7,7 @@ mod approve;
 mod artefact;
 mod cache;
 mod command;
+mod hold;
 mod keep;
 mod merge;
 mod place;

@@ -2,7 +2,9 @@
 use super::{
     Services, Task,
     command::{Around, Checked},
-    cut, rendered,
+    cut,
+    hold::Writes,
+    rendered,
 };
 use crate::{
     agent::{Coming, Trouble, blocking},
@@ -54,7 +56,7 @@ pub(crate) struct Workplace {
 impl Workplace {
     /// Returns what surrounds a command in it.
     pub(super) fn around(&self) -> Around<'_> {
-        Around { root: &self.root, cwd: self.cwd(), links: &self.links, env: &self.env }
+        Around { root: &self.root, cwd: self.cwd(), writes: Writes::All, links: &self.links, env: &self.env }
     }
 
     /// Returns where the step stands.
@@ -70,6 +72,11 @@ pub(super) async fn make(task: &Task, step: &PlannedStep, command: Option<&str>)
     let env = environment(task, step)?;
     let scope = globs(step, &task.scope)?;
     if step.workspace.kind == WorkspaceKind::None {
+        if let (Some(command), None) = (command, &task.state.deeds.workspace) {
+            let command = Some(cut(command, COMMAND_BYTES, "the command"));
+            let (node, base) = (task.node.clone(), task.base().clone());
+            task.record(Event::WorkspaceMade { node, base, isolation: Isolation::None, path: String::new(), command }).await?;
+        }
         return Ok(Workplace { worktree: None, root: task.services.nowhere.clone(), cwd: None, base: None, scope, env, coming: None, links: Vec::new() });
     }
     let base = match &task.state.deeds.workspace {
@@ -195,7 +202,7 @@ pub(super) async fn check_apart(
     let checked = async {
         let Workspace { copy, link, .. } = &step.workspace;
         let links = if copy.is_empty() && link.is_empty() { Vec::new() } else { bring(task, step, &worktree).await? };
-        let around = Around { root: worktree.path(), cwd: worktree.path(), links: &links, env };
+        let around = Around { root: worktree.path(), cwd: worktree.path(), writes: Writes::All, links: &links, env };
         set_up(task, step, around).await?;
         super::command::check(task, commands, around).await
     };
@@ -380,6 +387,15 @@ fn asked(brief: &str) -> Option<String> {
     let task = brief.split_once("</workspace>").map_or(brief, |(_, task)| task);
     let line = task.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(if line.chars().count() <= TITLE { line.to_owned() } else { format!("{}…", line.chars().take(TITLE - 1).collect::<String>().trim_end()) })
+}
+
+/// Returns the files of a worktree that nobody keeps and that are not as in the commit it was made of.
+pub(super) async fn beyond(task: &Task, worktree: &Arc<Worktree>) -> Result<Vec<String>, Trouble> {
+    const LISTED: usize = 20;
+    let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
+    let mut paths = blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await?;
+    paths.truncate(LISTED);
+    Ok(paths)
 }
 
 /// Records a commit of work, then keeps it by a ref. A death in between is mended on resume, from the record.

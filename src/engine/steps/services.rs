@@ -6,6 +6,7 @@ use super::{
         token::Tokens,
     },
     Workplace,
+    hold::{self, Writes},
     shelf::OpenShelf,
 };
 use crate::{
@@ -188,6 +189,8 @@ impl Services {
             .collect();
         // Rules may name the workspace or the main checkout; a denied path stays denied in both.
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
+        let writes = place.scope.as_deref().map_or(Writes::All, Writes::Within);
+        let confine = self.confinement(&place.root, (spec.access == Access::Write).then_some(writes), &place.links);
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
         Ok(Session {
             node: node.clone(),
@@ -198,7 +201,7 @@ impl Services {
                 access: spec.access,
                 cancel: cancel.child_token(),
                 reads,
-                shell: Arc::new(ShellPolicy::new(self.sandbox.felt(pulse), self.confinement(&place.root, spec.access, &place.links), place.env)),
+                shell: Arc::new(ShellPolicy::new(self.sandbox.felt(pulse), confine, place.env)),
                 scope: scope.map(Arc::new),
                 hidden,
                 skills: Arc::new(skills),
@@ -227,17 +230,22 @@ impl Services {
         Arc::new(move |path| permissions.hides(path, &RuleContext { cwd: &cwd, root: &root, home: home.as_deref(), writable: &[] }))
     }
 
-    /// Returns the walls around a command that works in `root`, and may write there or not; what is linked into it is
-    /// there to read only.
-    pub(crate) fn confinement(&self, root: &Path, access: Access, links: &[PathBuf]) -> Confinement {
+    /// Returns the walls around a command that works in `root`, and what it may write there, if anything; what is linked into it
+    /// is there to read only.
+    pub(crate) fn confinement(&self, root: &Path, writes: Option<Writes<'_>>, links: &[PathBuf]) -> Confinement {
         match &self.walls {
             None => Confinement::None,
             Some(walls) => {
                 let mut walls = walls.clone();
                 walls.readable.extend(links.iter().cloned());
-                match access {
-                    Access::Write => walls.writable.push(root.to_owned()),
-                    Access::Read => walls.readable.push(root.to_owned()),
+                match writes {
+                    Some(writes) => {
+                        let held = hold::held(root, writes);
+                        walls.writable.push(root.to_owned());
+                        walls.writable.extend(held.writable);
+                        walls.readable.extend(held.read_only);
+                    }
+                    None => walls.readable.push(root.to_owned()),
                 }
                 Confinement::Bubblewrap(walls)
             }

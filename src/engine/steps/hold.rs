@@ -1,0 +1,183 @@
+//! What of a workspace a command cannot write inside the walls: what stands there outside its scope, or all that git keeps.
+//!
+//! What is held is what is there; a new file is told after the call, and refused when the work is committed. Folders that git
+//! ignores stay writable: builds write there, also those that begin with this command.
+use ignore::{WalkBuilder, gitignore::Gitignore};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What a command may write of its workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes<'a> {
+    /// Everything.
+    All,
+    /// What these globs name; one that begins with a wildcard is for the commit alone to hold.
+    Within(&'a [String]),
+    /// What git ignores.
+    Scratch,
+}
+
+/// Places of a workspace inside the walls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) read_only: Vec<PathBuf>,
+    /// Below those.
+    pub(super) writable: Vec<PathBuf>,
+}
+
+/// Folders in which builds write, where git ignores them.
+const BUILT: &[&str] = &[
+    "target",
+    "node_modules",
+    "dist",
+    "build",
+    "out",
+    "bin",
+    "obj",
+    "coverage",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".tox",
+    ".gradle",
+    ".next",
+    ".nuxt",
+    ".svelte-kit",
+    ".turbo",
+    ".cache",
+    "_build",
+    "deps",
+    ".dart_tool",
+];
+/// Files that say that something is built in their folder.
+const BUILDS: &[&str] = &[
+    "Cargo.toml",
+    "package.json",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "pyproject.toml",
+    "setup.py",
+    "CMakeLists.txt",
+    "Makefile",
+    "mix.exs",
+    "pubspec.yaml",
+];
+/// How deep below what is held such folders are looked for, and how many places are held or spared.
+const DEPTH: usize = 5;
+const PLACES: usize = 1_000;
+
+/// Works out what to hold of a workspace.
+pub(super) fn held(root: &Path, writes: Writes<'_>) -> Held {
+    let kept: Vec<PathBuf> = match writes {
+        Writes::All => return Held::default(),
+        Writes::Scratch => Vec::new(),
+        Writes::Within(globs) => globs.iter().map(|glob| root.join(folder(glob))).collect(),
+    };
+    if kept.iter().any(|kept| kept == root) {
+        return Held::default();
+    }
+    let mut read_only = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in entries(&dir, 1) {
+            if kept.contains(&entry) {
+                continue;
+            }
+            if kept.iter().any(|kept| kept.starts_with(&entry)) {
+                open.push(entry);
+            } else {
+                read_only.push(entry);
+            }
+        }
+    }
+    // Folders first: where there are too many, they are what is worth holding.
+    read_only.sort_by_key(|path| !path.is_dir());
+    read_only.truncate(PLACES);
+    let writable = built(root, &read_only);
+    Held { read_only, writable }
+}
+
+/// Returns what of a glob is a plain path.
+fn folder(glob: &str) -> PathBuf {
+    let parts = glob.split('/').filter(|part| !matches!(*part, "" | "."));
+    parts.take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).collect()
+}
+
+/// Lists the files and folders below one that git does not ignore, without links and what is git's own.
+fn entries(dir: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut walk = WalkBuilder::new(dir);
+    walk.hidden(false).git_global(false).git_exclude(false).require_git(false).follow_links(false).max_depth(Some(depth));
+    walk.filter_entry(|entry| entry.file_name() != ".git");
+    let found = walk.build().skip(1).flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_dir()));
+    found.map(ignore::DirEntry::into_path).collect()
+}
+
+/// Returns the ignored folders in which builds write below folders that are held; those that a build would make are made.
+fn built(root: &Path, held: &[PathBuf]) -> Vec<PathBuf> {
+    let mut rules: BTreeMap<PathBuf, Gitignore> = BTreeMap::new();
+    let mut found = Vec::new();
+    for top in held.iter().filter(|path| path.is_dir()) {
+        let below = entries(top, DEPTH).into_iter().filter(|path| path.is_dir());
+        for dir in std::iter::once(top.clone()).chain(below) {
+            let is_built = BUILDS.iter().any(|file| dir.join(file).is_file());
+            for path in BUILT.iter().map(|name| dir.join(name)) {
+                let is_there = path.is_dir() && !path.is_symlink();
+                if !(is_there || (is_built && !path.exists())) || !is_ignored(root, &path, &mut rules) {
+                    continue;
+                }
+                if (is_there || fs::create_dir(&path).is_ok()) && found.len() < PLACES {
+                    found.push(path);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns whether a folder is ignored by the rules of the folders around it, the nearest first.
+fn is_ignored(root: &Path, path: &Path, rules: &mut BTreeMap<PathBuf, Gitignore>) -> bool {
+    for dir in path.ancestors().skip(1).take_while(|dir| dir.starts_with(root)) {
+        let rules = rules.entry(dir.to_owned()).or_insert_with(|| Gitignore::new(dir.join(".gitignore")).0);
+        match rules.matched_path_or_any_parents(path, true) {
+            ignore::Match::Ignore(_) => return true,
+            ignore::Match::Whitelist(_) => return false,
+            ignore::Match::None => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_outside_the_scope_is_held_and_what_builds_write_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for file in [".gitignore", "README.md", "docs/a.md", "app/src/main.rs", "app/Cargo.toml", "app/tests/t.rs", "web/package.json", "local/x"] {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, if file == ".gitignore" { "target/\n/local\n" } else { "" }).unwrap();
+        }
+        let below = |paths: Vec<PathBuf>| -> Vec<String> {
+            let mut paths: Vec<String> = paths.iter().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect();
+            paths.sort();
+            paths
+        };
+        let of = |globs: &[&str]| held(root, Writes::Within(&globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>()));
+        let Held { read_only, writable } = of(&["app/src/**", "./README.md", "new/**/*.rs"]);
+        assert_eq!(below(read_only), [".gitignore", "app/Cargo.toml", "app/tests", "docs", "web"]);
+        assert_eq!(below(writable), ["web/target"], "`app` itself is not held");
+        assert_eq!(of(&["docs/**", "*.md"]), Held::default(), "a wildcard is for the commit alone");
+        let Held { read_only, writable } = held(root, Writes::Scratch);
+        assert_eq!(below(read_only), [".gitignore", "README.md", "app", "docs", "web"]);
+        assert_eq!(below(writable), ["app/target", "web/target"]);
+    }
+}
