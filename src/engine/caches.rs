@@ -147,6 +147,8 @@ mod tests {
         assert!(!at("home/.cargo/registry/src/io/b-1").exists());
         assert_eq!(set["GOPROXY"], format!("file://{}", at("home/go/pkg/mod/cache/download").display()));
         assert_eq!(set["GOFLAGS"], "-x -modcacherw");
-        assert!(set.iter().filter(|(name, _)| !name.starts_with("GOPROXY") && *name != "GOFLAGS").all(|(_, path)| Path::new(path).starts_with(at("run"))));
+        let folders = set.iter().filter(|(name, _)| !matches!(name.as_str(), "GOPROXY" | "GOFLAGS") && !name.ends_with("_WRAPPER"));
+        assert!(folders.map(|(_, path)| Path::new(path)).all(|path| path.starts_with(at("run"))));
+        assert_eq!(set["RUSTC_WRAPPER"], "");
     }
 }
