@@ -452,6 +452,7 @@ impl Log {
             head: None,
             pins: std::collections::BTreeMap::new(),
             script: None,
+            replays: false,
             steps: std::collections::BTreeMap::new(),
             origin: None,
             given: spinney::event::Given::default(),

@@ -274,7 +274,7 @@ impl Report {
     /// Returns what so much cost, for a column: `-` where nothing was paid, `?` where no price is known, `>` where some
     /// are not. What a script said costs nothing.
     pub(super) fn price(&self, spent: &Spent) -> String {
-        price(spent, self.started.as_ref().is_some_and(|started| started.script.is_some()))
+        price(spent, self.started.as_ref().is_some_and(RunStarted::is_scripted))
     }
 
     /// Returns whether what failed inside of a node says all that its own failure says.

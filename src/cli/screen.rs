@@ -169,7 +169,7 @@ fn select(node: &NodeId, progress: &SelectProgress) -> Option<(String, String, T
         SelectProgress::Gated { passed: true, .. } => return None,
         SelectProgress::Gated { candidate, tail, .. } => (format!("{candidate} is out: {}", line(&red_line(tail), 110)), Tone::Warn),
         SelectProgress::Voted { vote, winner, .. } => (format!("vote {vote} for {winner}"), Tone::Plain),
-        SelectProgress::Abstained { vote, reason } => (format!("vote {vote} was not given: {}", line(reason, 110)), Tone::Warn),
+        SelectProgress::Abstained { vote, reason, .. } => (format!("vote {vote} was not given: {}", line(reason, 110)), Tone::Warn),
         SelectProgress::Chosen { winner, .. } => (format!("chose {winner}"), Tone::Plain),
     };
     Some((node.to_string(), text, tone))
@@ -263,7 +263,7 @@ fn agents(text: &mut String, state: &RunState) {
     if rows.is_empty() {
         return;
     }
-    let scripted = state.started().is_some_and(|started| started.script.is_some());
+    let scripted = state.started().is_some_and(|started| started.is_scripted());
     let width = rows.iter().map(|(id, ..)| narrow(&id.to_string()).chars().count()).max().unwrap_or(0).max(8);
     let _ = writeln!(text, "\nAgents{:w$}  agent         turns  tool calls    tokens  cost", "", w = width.saturating_sub(4));
     for (id, node, spent) in rows {

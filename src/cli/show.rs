@@ -364,7 +364,7 @@ fn selected(progress: &SelectProgress) -> (&'static str, String, Tone) {
         SelectProgress::Gated { candidate, passed: true, .. } => ("green", line(&candidate.to_string(), 100), Tone::Plain),
         SelectProgress::Gated { candidate, tail, .. } => ("red", line(&format!("{candidate}: {}", last_line(tail)), 300), Tone::Warn),
         SelectProgress::Voted { vote, winner, why, .. } => ("vote", line(&format!("{vote} for {winner}: {why}"), 400), Tone::Plain),
-        SelectProgress::Abstained { vote, reason } => ("no vote", line(&format!("{vote}: {reason}"), 400), Tone::Warn),
+        SelectProgress::Abstained { vote, reason, .. } => ("no vote", line(&format!("{vote}: {reason}"), 400), Tone::Warn),
         SelectProgress::Chosen { winner, losers, kept_until } => {
             let others = if losers.is_empty() { String::new() } else { format!(", {} put aside", losers.len()) };
             let kept = kept_until.filter(|_| !losers.is_empty()).map(|until| format!(", kept until {until}")).unwrap_or_default();

@@ -321,6 +321,7 @@ mod tests {
             head: None,
             pins: std::collections::BTreeMap::new(),
             script: None,
+            replays: false,
             steps: std::collections::BTreeMap::new(),
             origin: None,
             given: crate::event::Given::default(),

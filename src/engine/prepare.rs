@@ -123,6 +123,7 @@ impl Project {
                 steps: self.definitions(&plan, &pins),
                 pins: pins.into_iter().chain(secrets::pins(&secrets)).collect(),
                 script,
+                replays: models.replay.is_some(),
                 origin,
                 given: options.given.clone(),
             };

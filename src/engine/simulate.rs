@@ -105,6 +105,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         head: None,
         pins: BTreeMap::new(),
         script: None,
+        replays: false,
         steps: BTreeMap::new(),
         origin: None,
         given: crate::event::Given::default(),

@@ -1,5 +1,5 @@
 //! What a merge and a select step did, and what became of a sub-agent's work.
-use super::{CommitId, NodeId};
+use super::{CommitId, FailureKind, NodeId};
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,6 +37,9 @@ pub enum SelectProgress {
         vote: u32,
         /// Why there is none.
         reason: String,
+        /// What kind of failure that was.
+        #[serde(default = "of_model")]
+        kind: FailureKind,
     },
     /// One was chosen.
     Chosen {
@@ -48,6 +51,11 @@ pub enum SelectProgress {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kept_until: Option<Timestamp>,
     },
+}
+
+/// What an earlier journal, which does not say it, is taken to mean.
+fn of_model() -> FailureKind {
+    FailureKind::Model
 }
 
 /// What became of a sub-agent's work.

@@ -424,6 +424,9 @@ pub struct RunStarted {
     /// The script that stands for the models, where one does; then nothing of this run was said by a real one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobId>,
+    /// Whether that is a recording, whose replies cost what they cost when they were made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replays: bool,
     /// What each step is; empty where that was not written down.
     #[serde(default, skip_serializing_if = "Definitions::is_empty")]
     pub steps: Definitions,
@@ -433,6 +436,13 @@ pub struct RunStarted {
     /// What was said of how it is carried out.
     #[serde(default, skip_serializing_if = "Given::is_nothing")]
     pub given: Given,
+}
+
+impl RunStarted {
+    /// Returns whether what was said comes from a script that somebody wrote, and so costs nothing.
+    pub fn is_scripted(&self) -> bool {
+        self.script.is_some() && !self.replays
+    }
 }
 
 /// One item of a `for_each`.

@@ -252,7 +252,7 @@ fn kind(status: u16, told: &Told) -> ModelErrorKind {
     if told.has(&spend) || told.words.iter().any(|word| word.ends_with("_spend_limit_reached")) || (is_refused && words::is_spent(&message)) {
         return ModelErrorKind::SpendLimit;
     }
-    if told.has(&too_long) || (matches!(status, 400 | 422 | 500) && words::is_too_long(&message)) {
+    if told.has(&too_long) || (matches!(status, 400 | 422 | 429 | 500) && words::is_too_long(&message)) {
         return ModelErrorKind::TooLong;
     }
     if told.has(&["invalid_encrypted_content"]) || (is_refused && words::is_unbound(&message)) {
@@ -343,6 +343,11 @@ mod tests {
             (403, "{}", Unauthorized),
             (404, r#"{"error":{"message":"model 'x' not found"}}"#, UnknownModel),
             (413, r#"{"error":{"type":"request_too_large"}}"#, TooLong),
+            (
+                429,
+                r#"{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 30000, Requested 36278. The input or output tokens must be reduced in order to run successfully.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+                TooLong,
+            ),
             (400, r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 1 > 0"}}"#, TooLong),
             (400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, TooLong),
             (400, r#"{"error":{"code":400,"message":"the request exceeds the available context size"}}"#, TooLong),

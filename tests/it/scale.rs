@@ -85,6 +85,7 @@ fn one_end_is_answered_by_what_it_touches() {
         head: None,
         pins: BTreeMap::new(),
         script: None,
+        replays: false,
         steps: BTreeMap::new(),
         origin: None,
         given: spinney::event::Given::default(),

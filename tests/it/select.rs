@@ -210,7 +210,9 @@ fn an_answer_that_is_no_vote_is_asked_for_again_and_a_judge_may_fail() {
     let (_, records) = drive.run("pick");
     assert_eq!(output(&records)["winner"], "short");
     assert!(output(&records)["why"].as_str().unwrap().starts_with("2 of 2 votes"));
-    assert!(progress(&records).iter().any(|done| matches!(done, SelectProgress::Abstained { vote: 2, reason } if reason.contains("does not fit its schema"))));
+    assert!(
+        progress(&records).iter().any(|done| matches!(done, SelectProgress::Abstained { vote: 2, reason, .. } if reason.contains("does not fit its schema")))
+    );
 }
 
 #[test]

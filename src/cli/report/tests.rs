@@ -26,6 +26,7 @@ pub(in crate::cli) fn started() -> Event {
         head: Some("refs/heads/main".to_owned()),
         pins: BTreeMap::new(),
         script: None,
+        replays: false,
         steps: BTreeMap::new(),
         origin: None,
         given: crate::event::Given::default(),
@@ -186,6 +187,8 @@ fn prices_are_said_only_where_they_are_known() {
     let mut scripted = report;
     scripted.started.as_mut().unwrap().script = Some(BlobId::of(b"x"));
     assert_eq!(scripted.price(&spent(1, 0.0, true)), "-");
+    scripted.started.as_mut().unwrap().replays = true;
+    assert_eq!(scripted.price(&spent(1, 0.0, true)), "?", "what was recorded of a real model had a price");
 }
 
 #[test]

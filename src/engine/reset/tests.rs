@@ -48,6 +48,7 @@ fn first(plan: &Plan, inputs: &Value) -> Event {
         head: None,
         pins: BTreeMap::new(),
         script: None,
+        replays: false,
         steps: definitions(plan),
         origin: None,
         given: crate::event::Given::default(),

@@ -220,7 +220,7 @@ impl<'a> Election<'a> {
             match end {
                 Ok(vote) => votes.push(vote),
                 Err(Trouble::Failed(why)) => {
-                    record(self.task, SelectProgress::Abstained { vote: number, reason: why.message.clone() }).await?;
+                    record(self.task, SelectProgress::Abstained { vote: number, reason: why.message.clone(), kind: why.kind }).await?;
                     failure = Some(why);
                 }
                 Err(other @ Trouble::Parked) => trouble = Some(other),
@@ -228,10 +228,14 @@ impl<'a> Election<'a> {
             }
         }
         votes.sort_by_key(|vote| vote.number);
+        // The last of them, as where nobody died meanwhile.
         let earlier = || {
-            self.task.state.deeds.selected.iter().find_map(|done| if let SelectProgress::Abstained { reason, .. } = done { Some(reason.clone()) } else { None })
+            self.task.state.deeds.selected.iter().rev().find_map(|done| match done {
+                SelectProgress::Abstained { reason, kind, .. } => Some(Failure::new(*kind, reason.clone())),
+                _ => None,
+            })
         };
-        let failure = failure.or_else(|| earlier().map(|reason| Failure::new(FailureKind::Model, reason)));
+        let failure = failure.or_else(earlier);
         trouble.map_or(Ok((votes, failure)), Err)
     }
 

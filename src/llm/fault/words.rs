@@ -20,6 +20,7 @@ const TOO_LONG: &[Row] = &[
     ("larger context length", "LM Studio: lmstudio-ai/lmstudio-bug-tracker#546"),
     ("maximum prompt length", "xAI: cline/cline#3120"),
     ("context length exceeded", "gateways that put the code into words"),
+    ("input or output tokens must be reduced", "OpenAI at 429, of more than a minute has room for: Aider-AI/aider#1880, openai/codex#38366"),
     ("contextwindowexceedederror", "LiteLLM: OpenHands/OpenHands#4894"),
 ];
 

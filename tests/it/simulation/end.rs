@@ -1,6 +1,6 @@
 //! What a run has come to: what must not depend on how often it died.
 use super::{
-    mind::{Heard, Request, Requests},
+    mind::{HALF, Heard, Request, Requests},
     outside::{SEND, SENT},
     world::counted,
 };
@@ -184,7 +184,8 @@ impl End {
 
 /// Takes from a text what is another in each run.
 fn plain(text: &str, run: &RunId, place: &str) -> String {
-    without_hashes(&text.replace(&run.0, "RUN").replace(place, "PLACE/"))
+    // What a reply began with that was cut is part of the whole, but where it was lost with its process and not cut again.
+    without_hashes(&text.replace(&run.0, "RUN").replace(place, "PLACE/").replace(HALF, ""))
 }
 
 /// Leaves so many bytes out behind each place of some words.

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// What is left of a reply that was cut.
-const HALF: &str = "half of ";
+pub(super) const HALF: &str = "half of ";
 
 /// What goes wrong with a request the first time it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
