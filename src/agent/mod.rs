@@ -291,7 +291,9 @@ impl<'a> Agent<'a> {
     async fn ask(&mut self) -> Result<(), Trouble> {
         let Some(brief) = self.talk.brief().cloned() else { return Ok(()) };
         self.make_room(&brief).await?;
-        let expected = self.talk.expected(self.session.spec.model.max_output_tokens);
+        // What was cut is gone on with beyond the cap.
+        let cap = self.session.spec.model.max_output_tokens.filter(|_| !self.talk.is_cut());
+        let expected = self.talk.expected(cap);
         let expected = Expected { tokens: expected.total(), usd: self.equipment.model.price(self.choice(&brief), &expected) };
         let prefix = self.prefix.extend(&brief, self.talk.messages(), self.talk.shown()).map_err(|unlike| {
             Failure::new(FailureKind::Bug, format!("go on with the conversation: {unlike}")).hint("nothing was sent; report this, with the run's journal")

@@ -9,7 +9,7 @@ use crate::{
     recovery::{plainly, without_hashes},
 };
 use serde_json::Value;
-use spinney::event::{Event, Record, RunId};
+use spinney::event::{Event, NodeId, Record, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The end of a run.
@@ -42,6 +42,8 @@ impl End {
     pub(super) fn of(bench: &Bench, run: &RunId, records: &[Record], (outside, heard): (&str, Heard)) -> End {
         let place = bench.path("").display().to_string();
         let plain = |text: &str| plain(text, run, &place);
+        // A resolver's name tells of the commit that it is called for, and commits have times.
+        let name = |node: &NodeId| plain(&node.to_string());
         let repo = git2::Repository::open(bench.repo()).unwrap();
         let tree = |name: &str| files(&repo, name);
         let mut end = End {
@@ -82,7 +84,7 @@ impl End {
                 }
                 Event::RunFinished { outcome } => drop(end.outcomes.insert("run".to_owned(), plainly(outcome, &plain))),
                 Event::RetryScheduled { node, .. } => *end.retried.entry(node.to_string()).or_default() += 1,
-                Event::ModelReplied { node, .. } => *end.replies.entry(node.to_string()).or_default() += 1,
+                Event::ModelReplied { node, .. } => *end.replies.entry(name(node)).or_default() += 1,
                 Event::ToolFinished { node, tool, result, verdict, .. } => {
                     if result.text.starts_with('y') && result.text.contains("[timed out") {
                         end.flooded.insert(node.to_string());
@@ -90,9 +92,9 @@ impl End {
                     if verdict == "interrupted" {
                         *end.unknown.entry(node.to_string()).or_default() += 1;
                     }
-                    *end.answers.entry((node.to_string(), tool.clone(), result.is_error)).or_default() += 1;
+                    *end.answers.entry((name(node), tool.clone(), result.is_error)).or_default() += 1;
                 }
-                Event::VerifyRan { node, passed, .. } => end.checks.extend([(node.to_string(), *passed)]),
+                Event::VerifyRan { node, passed, .. } => end.checks.extend([(name(node), *passed)]),
                 _ => {}
             }
         }
