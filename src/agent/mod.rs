@@ -312,10 +312,11 @@ impl<'a> Agent<'a> {
             used += Spent::of(reply);
         }
         reserved.settle(&used);
-        if !lost.is_nothing() {
+        let capped = asked.as_ref().is_err_and(|error| error.kind == ModelErrorKind::Capped);
+        if capped || !lost.is_nothing() {
             let (node, model) = (self.session.node.clone(), self.choice(&brief).to_owned());
             let usd = (!lost.unpriced).then_some(lost.usd);
-            self.record(Event::AttemptsLost { node, model, usage: lost.usage, usd }).await?;
+            self.record(Event::AttemptsLost { node, model, usage: lost.usage, usd, capped }).await?;
         }
         match asked {
             Ok(reply) => {
@@ -323,6 +324,8 @@ impl<'a> Agent<'a> {
                 let reply = self.unique_ids(reply);
                 self.record(Event::ModelReplied { node: self.session.node.clone(), reply: Box::new(reply), prefix }).await
             }
+            // It is asked again, with room for a longer reply.
+            Err(_) if capped => self.go_on(),
             Err(error) => self.no_reply(error).await,
         }
     }

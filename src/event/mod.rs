@@ -140,6 +140,9 @@ pub enum Event {
         /// Dollars, where the price is known; never zero for unknown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usd: Option<f64>,
+        /// Whether the last of them was cut within a call at a cap of the user's, so that the next one goes beyond that.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        capped: bool,
     },
     /// A model of an agent's list gave no answer, or declined, before anything was said: the next one is asked instead.
     FellBack {

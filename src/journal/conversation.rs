@@ -37,7 +37,10 @@ impl Conversation {
     /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
     pub fn apply(&mut self, event: &Event) {
         let talk = Arc::make_mut(self.0.get_or_insert_default());
-        talk.settled += u32::from(matches!(event, Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. }));
+        talk.settled += u32::from(matches!(
+            event,
+            Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. } | Event::AttemptsLost { capped: true, .. }
+        ));
         talk.apply(event);
     }
 }
@@ -51,6 +54,7 @@ pub struct Talk {
     last: Option<Last>,
     begun: Option<Begun>,
     is_full: bool,
+    is_capped: bool,
     model: Option<String>,
     container: Option<String>,
     fallen: Vec<Failure>,
@@ -296,7 +300,7 @@ pub(crate) const CARRIES: &str = "Notification";
 pub(crate) const PERSON: &str = "#person";
 
 impl Talk {
-    /// Returns how often it was settled what becomes of a request: by a reply, by what follows from none, by a shorter one instead.
+    /// Returns how often it was settled what becomes of a request: by a reply, by what follows from none, by another one instead.
     pub fn settled(&self) -> u32 {
         self.settled
     }
@@ -327,7 +331,10 @@ impl Talk {
                 self.shown.extend_from_slice(prefix);
                 self.replied(reply);
             }
-            Event::AttemptsLost { usage, usd, .. } => self.spent += Spent::without_reply(usage, *usd),
+            Event::AttemptsLost { usage, usd, capped, .. } => {
+                self.spent += Spent::without_reply(usage, *usd);
+                self.is_capped |= *capped;
+            }
             Event::FellBack { to, failure, .. } => self.fell_back(to, failure),
             // Whoever takes it up again begins with the first of its models.
             Event::Parked { .. } => {
@@ -441,9 +448,9 @@ impl Talk {
         self.must_answer
     }
 
-    /// Returns whether the last reply was cut at the cap on its length, so that the next one is its rest.
+    /// Returns whether the last reply was cut at the cap on its length, so that the next one is its rest, or the whole of it.
     pub fn is_cut(&self) -> bool {
-        self.begun.as_ref().is_some_and(|begun| begun.by == StopReason::MaxTokens)
+        self.is_capped || self.begun.as_ref().is_some_and(|begun| begun.by == StopReason::MaxTokens)
     }
 
     /// Returns whether the provider paused the last reply.
@@ -555,7 +562,7 @@ impl Talk {
     }
 
     fn replied(&mut self, reply: &Reply) {
-        self.must_answer = false;
+        (self.must_answer, self.is_capped) = (false, false);
         let Usage { cache_read, cache_write, output, .. } = reply.usage;
         self.sizing = Sizing {
             counted: reply.usage.prompt(),
@@ -624,7 +631,7 @@ impl Talk {
         }
         self.fallen.push(failure.clone());
         self.calls.clear();
-        (self.last, self.begun, self.is_full) = (None, None, false);
+        (self.last, self.begun, self.is_full, self.is_capped) = (None, None, false, false);
         (self.model, self.container, self.sizing) = (None, None, Sizing::default());
     }
 

@@ -151,7 +151,10 @@ impl HttpModel {
         self.whole(call, Target { endpoint: &target.endpoint.without_format(target.model), ..target }, sink).await
     }
 
-    /// Asks one model for a reply whose calls are whole: once more, for the longest there may be, where a cap of the user's cut one.
+    /// Asks one model for a reply whose calls are whole.
+    ///
+    /// # Errors
+    /// `Capped` where a cap of the user's cut one and the model makes longer replies: whoever asked has to have room for one.
     async fn whole(&self, call: &ModelCall<'_>, target: Target<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
         let reply = self.fitted(call, target, sink).await?;
         let longer = ModelCall { is_longest: true, ..call.clone() };
@@ -160,9 +163,7 @@ impl HttpModel {
             return Ok(reply);
         }
         sink.lost(&reply.usage, reply.usd);
-        let why = ModelError::new(ModelErrorKind::Cut, format!("{}: a call was cut at the cap on the reply", target.label()));
-        sink.retrying(&Retry { why: &why, wait_ms: 0, attempt: 1, of: 1 });
-        self.fitted(&longer, target, sink).await
+        Err(ModelError::new(ModelErrorKind::Capped, format!("{}: a call was cut at the cap on the reply", target.label())))
     }
 
     /// Asks one model for a reply that fits into the window: once more, for a shorter one, where the provider says how much room the

@@ -210,6 +210,8 @@ pub enum ModelErrorKind {
     TooLong,
     /// The provider says that thinking in the transcript belongs to another conversation.
     Unbound,
+    /// A cap of the user's cut a call; asked again without it the model may make the whole of it.
+    Capped,
     /// The provider refused the request as malformed: a bug of ours or of the endpoint's.
     Rejected,
     /// The script or the recording has no reply for this request.
@@ -223,7 +225,7 @@ pub enum Class {
     Stop,
     /// The same request may succeed later.
     Wait,
-    /// A shorter request without its thinking may succeed.
+    /// Another request in its place may succeed: shorter, without its thinking, or for a longer reply.
     Repair,
 }
 
@@ -232,7 +234,7 @@ impl ModelErrorKind {
     pub fn class(self) -> Class {
         match self {
             ModelErrorKind::Unreachable | ModelErrorKind::Overloaded | ModelErrorKind::Cut => Class::Wait,
-            ModelErrorKind::TooLong | ModelErrorKind::Unbound => Class::Repair,
+            ModelErrorKind::TooLong | ModelErrorKind::Unbound | ModelErrorKind::Capped => Class::Repair,
             ModelErrorKind::SpendLimit
             | ModelErrorKind::Later
             | ModelErrorKind::Unauthorized
@@ -259,6 +261,7 @@ impl ModelErrorKind {
             ModelErrorKind::UnknownModel => "unknown_model",
             ModelErrorKind::TooLong => "too_long",
             ModelErrorKind::Unbound => "unbound",
+            ModelErrorKind::Capped => "capped",
             ModelErrorKind::Rejected => "rejected",
             ModelErrorKind::Script => "script",
         }

@@ -195,11 +195,12 @@ pub(super) fn push_extra(out: &mut String, known: &Capabilities, target: Target<
     }
 }
 
-/// Returns the longest reply to ask for where the call has a cap: that, or as much as the model makes where the last one was cut at
-/// it, and no more than the prompt leaves of a window that is known.
+/// Returns the longest reply to ask for where the call has a cap: that, or as much as the model is known to make where the last one
+/// was cut at it, and no more than the prompt leaves of a window that is known.
 pub(super) fn longest(call: &ModelCall<'_>, known: &Capabilities, target: Target<'_>) -> Option<u32> {
     let cap = call.max_output_tokens?;
-    let wanted = if call.is_longest { cap.max(known.max_output) } else { cap };
+    let may_be_longer = call.is_longest && target.endpoint.listed_window(target.model).is_some();
+    let wanted = if may_be_longer { cap.max(known.max_output) } else { cap };
     Some(wanted.min(left(call, target)).max(1))
 }
 

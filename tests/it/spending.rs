@@ -90,6 +90,26 @@ fn a_small_budget_is_of_use_with_a_model_whose_replies_may_be_long() {
     assert!(used(&checked(&bench)).0 < 0.10);
 }
 
+/// A call that a cap has cut is asked for again beyond the cap: that is a request of its own, for which there must be room.
+#[test]
+fn the_second_request_for_a_cut_call_is_held_to_the_budget_too() {
+    let flat = "prices: { anthropic/claude-opus-5-5: { input: 10, output: 10 } }\n";
+    let models = "models: { short: { use: anthropic/claude-opus-5-5, max_output_tokens: 100 } }\nagents:";
+    for (budget, requests, end) in [("0.03", 1, "failed"), ("5", 2, "succeeded")] {
+        let server = Hosted::start(|asked| {
+            let is_capped = asked.json["max_tokens"] == 100;
+            let read = Said { prompt: Some(2_500), ..Said::call("c", "Read", json!({"file_path": "README.md"})) };
+            (Answer::Say(if is_capped { Said { stop: Some("max_tokens".to_owned()), ..read } } else { Said::text("done") }), Delivery::default())
+        });
+        let one = ONE.replace("agents:", models).replace("model: anthropic/claude-opus-5-5 }", "model: short }");
+        let bench = bench(&server, flat).workflow("one", &one.replace("prompt:", &format!("budget: {{ usd: {budget} }}, prompt:")));
+        bench.spinney(&["run", "one"]);
+        let records = checked(&bench);
+        assert_eq!((server.asked().len(), outcome(&records, "work")[end].is_null()), (requests, false), "{budget}");
+        assert_eq!(lost(&records).len(), 1, "what was cut is paid for");
+    }
+}
+
 fn shown(bench: &Bench) -> String {
     bench.spinney(&["show", &bench.newest().0]).code(0).out
 }
