@@ -2,13 +2,13 @@
 //!
 //! What is measured grows with the run (steps, items, records); the figures of one group are to be read beside each other.
 //! `append/floor` is the least that keeps the same bytes: a write to a file, and where it is synced, `fdatasync`.
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use serde_json::json;
 use spinney::{
     clock::Timestamp,
     engine::{Command, Live, decide, simulate},
     event::{Brief, CommitId, Event, Item, NodeId, Outcome, Record, Recovery, RunId, RunStarted, StepId, Success},
-    journal::{Recorder, RunState, SqliteStore, Store as _},
+    journal::{Closed, Recorder, RunState, SqliteStore, Store as _},
     llm::script,
     message::{Message, Reply, ToolResult},
     plan::{Catalog, Plan},
@@ -16,6 +16,7 @@ use spinney::{
     workflow::{Stub, Workflow},
 };
 use std::{
+    error::Error,
     fmt::Write as _,
     fs::File,
     hint::black_box,
@@ -33,8 +34,19 @@ const WIDE: usize = 100;
 /// Tasks under way at the same time, as many as in a run that says nothing.
 const PLACES: usize = 8;
 
-criterion_group!(benches, compiling, refusing, deciding, folding, appending, resuming, scheduling);
-criterion_main!(benches);
+criterion_group!(benches, compiling, refusing, deciding, folding, appending, scheduling);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    // What measures itself is chosen by the same words.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_meant = |name: &str| words.is_empty() || words.iter().flat_map(|word| word.split('|')).any(|word| name.contains(word));
+    for (agents, synced) in [1, 8, 64].into_iter().flat_map(|agents| [(agents, false), (agents, true)]).filter(|_| is_meant("append")) {
+        sharing(agents, synced)?;
+    }
+    if is_meant("resume") { resuming() } else { Ok(()) }
+}
 
 fn compiling(c: &mut Criterion) {
     let mut group = c.benchmark_group("compile");
@@ -228,11 +240,6 @@ fn appending(c: &mut Criterion) {
         }
     }
     group.finish();
-    for synced in [false, true] {
-        for agents in [1, 8, 64] {
-            sharing(agents, synced);
-        }
-    }
 }
 
 /// Agents that record one event after the other, each waiting for its acknowledgement, and one writer that appends all that wait
@@ -240,15 +247,15 @@ fn appending(c: &mut Criterion) {
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 #[expect(clippy::cast_precision_loss, reason = "thousands are far below 2^52")]
 #[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
-fn sharing(agents: usize, synced: bool) {
+fn sharing(agents: usize, synced: bool) -> Result<(), Box<dyn Error>> {
     const EACH: usize = 2_000;
-    let dir = tempfile::tempdir().expect("there is room for a temporary folder");
-    let mut store = SqliteStore::create(dir.path(), &RunId::from("bench")).expect("the folder is empty");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+    let dir = tempfile::tempdir()?;
+    let mut store = SqliteStore::create(dir.path(), &RunId::from("bench"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let (recorder, mut reports) = Recorder::channel(256);
     let total = if synced { EACH } else { EACH * 10 };
     let began = Instant::now();
-    let mut took: Vec<Duration> = runtime.block_on(async {
+    let took: Result<Vec<Vec<Duration>>, Box<dyn Error>> = runtime.block_on(async {
         let mut work = tokio::task::JoinSet::new();
         for _ in 0..agents {
             let recorder = recorder.clone();
@@ -256,10 +263,10 @@ fn sharing(agents: usize, synced: bool) {
                 let mut took = Vec::new();
                 for n in 0..total / agents {
                     let began = Instant::now();
-                    recorder.record(told(n as u64).event).await.expect("the writer lives");
+                    recorder.record(told(n as u64).event).await?;
                     took.push(began.elapsed());
                 }
-                took
+                Ok::<_, Closed>(took)
             });
         }
         drop(recorder);
@@ -271,18 +278,20 @@ fn sharing(agents: usize, synced: bool) {
             }
             let records: Vec<Record> = (next..).zip(&batch).map(|(seq, report)| Record { event: report.event.clone(), ..told(seq) }).collect();
             next += records.len() as u64;
-            store.append(&records, synced).expect("the disk has room");
+            store.append(&records, synced)?;
             for report in batch {
                 let _ = report.acknowledged.send(());
             }
         }
-        work.join_all().await.concat()
+        Ok(work.join_all().await.into_iter().collect::<Result<_, _>>()?)
     });
+    let mut took = took?.concat();
     let rate = took.len() as f64 / began.elapsed().as_secs_f64();
     took.sort_unstable();
     let at = |share: usize| took[(took.len() - 1) * share / 100].as_secs_f64() * 1e6;
     let word = if synced { "synced" } else { "plain" };
     println!("append/{word}, {agents} agents: {rate:.0} a second; p50 {:.0} µs, p95 {:.0} µs, p99 {:.0} µs", at(50), at(95), at(99));
+    Ok(())
 }
 
 /// Runs of 200 agents that are taken up again: the journal is read, each record is checked against its seal and folded. Says
@@ -290,23 +299,23 @@ fn sharing(agents: usize, synced: bool) {
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 #[expect(clippy::cast_precision_loss, reason = "thousands are far below 2^52")]
 #[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
-fn resuming(_: &mut Criterion) {
+fn resuming() -> Result<(), Box<dyn Error>> {
     const TIMES: usize = 5;
     for turns in [25, 50, 100, 200] {
         let (plan, records) = log(200, 200 * turns * 3);
-        let dir = tempfile::tempdir().expect("there is room for a temporary folder");
-        let mut store = SqliteStore::create(dir.path(), &RunId::from("bench")).expect("the folder is empty");
-        records.chunks(64).for_each(|some| store.append(some, false).expect("the disk has room"));
+        let dir = tempfile::tempdir()?;
+        let mut store = SqliteStore::create(dir.path(), &RunId::from("bench"))?;
+        records.chunks(64).try_for_each(|some| store.append(some, false))?;
         drop(store);
-        let bytes = std::fs::metadata(dir.path().join("journal.db")).map_or(0, |found| found.len());
+        let bytes = std::fs::metadata(dir.path().join("journal.db"))?.len();
         let count = records.len();
         drop(records);
         let mut took: Vec<[Duration; 4]> = Vec::new();
         for _ in 0..TIMES {
             let (began, began_cpu) = (Instant::now(), processor());
-            let (_store, records) = SqliteStore::open(dir.path()).expect("the journal is whole");
+            let (_store, records) = SqliteStore::open(dir.path())?;
             let (read, read_cpu) = (began.elapsed(), processor().saturating_sub(began_cpu));
-            let state = RunState::replay(plan.clone(), &records).expect("the log is legal");
+            let state = RunState::replay(plan.clone(), &records)?;
             took.push([began.elapsed(), processor().saturating_sub(began_cpu), read, read_cpu]);
             drop(black_box(state));
         }
@@ -317,6 +326,7 @@ fn resuming(_: &mut Criterion) {
             bytes / count as u64
         );
     }
+    Ok(())
 }
 
 /// Returns how long this process was at work so far, by the kernel's word.

@@ -58,7 +58,13 @@ impl Asker for Terminal {
             let said = loop {
                 let typed = line.get_or_insert_with(|| read_line(self.outlet.clone()).boxed()).await;
                 *line = None;
-                let typed = typed?;
+                let Some(typed) = typed else {
+                    if is_gone() {
+                        // The signal that says so is under way, and ends the run.
+                        tokio::time::sleep(HANG_UP).await;
+                    }
+                    return None;
+                };
                 // What was typed before this question stood there is not its answer.
                 if typed.shown >= asked.number {
                     break typed.text;
@@ -72,6 +78,14 @@ impl Asker for Terminal {
             }
         }
     }
+}
+
+/// How long the signal of a terminal that went away may take to be seen, where this process gets one.
+const HANG_UP: Duration = Duration::from_secs(1);
+
+/// Returns whether what is read from was a terminal that is no more.
+fn is_gone() -> bool {
+    matches!(rustix::termios::tcgetattr(io::stdin()), Err(rustix::io::Errno::IO))
 }
 
 async fn read_line(outlet: Outlet) -> Option<Typed> {

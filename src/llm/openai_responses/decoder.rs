@@ -153,10 +153,13 @@ impl Decoder for ResponsesDecoder {
     }
 }
 
-/// Returns what an item is called, as far as it is.
+/// Returns what an item is called, as far as it is. A call is called by what it asks for too: some servers give two calls one id.
 fn names(item: &str) -> impl Iterator<Item = (&'static str, String)> {
     let fields = Fields::parse(item).unwrap_or_default();
-    ["id", "call_id"].into_iter().filter_map(move |name| Some((name, format!("{name} {}", fields.text(name).filter(|text| !text.is_empty())?))))
+    let said = move |name: &str| fields.text(name).filter(|text| !text.is_empty());
+    let id = said("id").map(|id| ("id", format!("id {id}")));
+    let call = said("call_id").map(|id| ("call_id", format!("call {id} {:?} {:?}", said("name"), said("arguments"))));
+    id.into_iter().chain(call)
 }
 
 fn raw_object(raw: &str) -> Option<String> {

@@ -233,6 +233,17 @@ fn what_another_protocol_kept_is_no_obstacle() {
 }
 
 #[test]
+fn two_calls_with_one_id_are_two() {
+    let other = CALL.replace("fc_1", "fc_2").replace("1.10", "2");
+    assert_ne!(other.replace("fc_2", "fc_1"), CALL);
+    for ended in [completed(), format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{CALL},{other}]}}}}"#)] {
+        let reply = read(&[done(0, CALL), done(1, &other), ended]).unwrap();
+        let ids: Vec<&str> = reply.calls().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["call_a", "call_a-2"]);
+    }
+}
+
+#[test]
 fn an_item_is_taken_once_wherever_its_gateway_says_that_it_stands() {
     let ended = |output: &str| format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}]}}}}"#);
     let bare = |item: &str| format!(r#"{{"type":"response.output_item.done","item":{item}}}"#);
