@@ -184,7 +184,7 @@ impl Agent<'_> {
             }
             Recovery::Again | Recovery::Restore(_) | Recovery::Rollback(_) | Recovery::Unknown => (self.run_tool(call, &passed.input, &tools).await?, None),
         };
-        self.tell_strays(call, &passed.input, &mut output).await?;
+        self.tell_strays(call, &passed.input, &mut output).await;
         output = self.without_secrets(output);
         self.go_on()?;
         let took = self.equipment.clock.elapsed().saturating_sub(began);
@@ -226,14 +226,15 @@ impl Agent<'_> {
     }
 
     /// Tells the agent right after a command which changes in its files lie outside what it may write.
-    async fn tell_strays(&self, call: &ToolCall, input: &Value, output: &mut ToolOutput) -> Result<(), Trouble> {
+    async fn tell_strays(&self, call: &ToolCall, input: &Value, output: &mut ToolOutput) {
         const LISTED: usize = 20;
-        let (Some(scope), Some(worktree)) = (&self.session.tools.scope, &self.session.worktree) else { return Ok(()) };
+        let (Some(scope), Some(worktree)) = (&self.session.tools.scope, &self.session.worktree) else { return };
         if !matches!(self.effect(&call.name, input), Effect::Exclusive) {
-            return Ok(());
+            return;
         }
         let (workspaces, worktree) = (self.equipment.workspaces.clone(), worktree.clone());
-        let differing = blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await?;
+        // Where it cannot be told now, the commit says why.
+        let Ok(differing) = blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await else { return };
         let strays: Vec<&str> = differing.iter().map(String::as_str).filter(|path| !scope.contains(path)).take(LISTED).collect();
         if !strays.is_empty() {
             let text = format!(
@@ -243,7 +244,6 @@ impl Agent<'_> {
             );
             output.text += &text;
         }
-        Ok(())
     }
 
     async fn run_tool(&self, call: &ToolCall, input: &Value, context: &ToolContext) -> Result<ToolOutput, Trouble> {

@@ -335,20 +335,26 @@ pub(super) fn take_back(repo: &Repository, dir: &RunDir, run: &RunId) {
 /// What is there already stays as it is, so that a process may die at any point of it.
 pub(super) fn restore(services: &Services, state: &RunState, records: &[Record]) -> Result<(), SetupError> {
     let Some(origin) = state.started().and_then(|started| started.origin.as_ref()) else { return Ok(()) };
-    let held = usize::try_from(origin.held).unwrap_or(usize::MAX);
-    let held = records.get(1..).unwrap_or_default().iter().take(held);
-    let mut files: BTreeMap<&str, &crate::event::BlobId> = BTreeMap::new();
-    for record in held.clone() {
-        if let Event::ArtefactKept { name, content, .. } = &record.event {
-            files.insert(name, content);
-        }
-    }
+    let held = held_of(origin, records);
     let there: BTreeSet<String> = services.repo.refs(&format!("refs/spinney/{}", services.workspaces.run()))?.into_iter().map(|(name, _)| name).collect();
-    let missing = kept::refs(services.workspaces.run(), held.map(|record| &record.event)).into_iter().filter(|(name, _)| !there.contains(name));
+    let missing = kept::refs(services.workspaces.run(), held).into_iter().filter(|(name, _)| !there.contains(name));
     let moves: Vec<RefMove> = missing.map(|(name, kept)| RefMove { name, to: Some(kept.commit), expected: Expected::Absent }).collect();
     if !moves.is_empty() {
         services.repo.move_refs(&moves)?;
     }
+    restore_artefacts(services, state, records)
+}
+
+fn held_of<'r>(origin: &Origin, records: &'r [Record]) -> impl Iterator<Item = &'r Event> {
+    let held = usize::try_from(origin.held).unwrap_or(usize::MAX);
+    records.get(1..).unwrap_or_default().iter().take(held).map(|record| &record.event)
+}
+
+/// Makes the files of artefacts again that hold of another run.
+pub(super) fn restore_artefacts(services: &Services, state: &RunState, records: &[Record]) -> Result<(), SetupError> {
+    let Some(origin) = state.started().and_then(|started| started.origin.as_ref()) else { return Ok(()) };
+    let kept = held_of(origin, records).filter_map(|event| if let Event::ArtefactKept { name, content, .. } = event { Some((name, content)) } else { None });
+    let files: BTreeMap<&String, &crate::event::BlobId> = kept.collect();
     services.artefacts.recall(records);
     let folder = &services.artefacts.folder;
     for (name, content) in files.into_iter().filter(|(name, _)| !folder.join(name).exists()) {

@@ -5,7 +5,7 @@ use super::{
     health::{self, Mend},
     inbox::Inbox,
     lost::{self, Why},
-    origin::{self, changed_steps, restore},
+    origin::{self, changed_steps, restore, restore_artefacts},
     secrets,
     steps::{Artefacts, CacheStore},
     token::Tokens,
@@ -135,7 +135,7 @@ impl Project {
         // Where its first records cannot be kept nothing of the run is.
         let (lease, journal, begun) = first().inspect_err(|_| origin::take_back(&self.repo, &dir, &run))?;
         let services = self.services((&run, journal.state().plan()), (&dir, secrets), models, options)?;
-        restore(&services, journal.state(), &begun)?;
+        restore_artefacts(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
     }

@@ -1,11 +1,8 @@
 //! What a repository itself brings into the folder of runs. That is no run's: whoever cloned it has not written it, and a
 //! journal or a kept result in it would be somebody else's word for what was done.
 use super::{error::GitError, process::Git, program};
-use crate::journal::RunDir;
+use crate::journal::{RunDir, STATE};
 use std::{ffi::OsString, path::Path};
-
-/// The folder of runs, `RunDir::state`, in paths of git.
-pub(super) const STATE: &[u8] = b".spinney/state";
 
 /// Looks in the index of a checkout for files of the folder of runs, also in a submodule that holds it.
 ///
@@ -14,12 +11,12 @@ pub(super) const STATE: &[u8] = b".spinney/state";
 pub(super) fn refuse(checkout: &Path, git_dir: &Path, git: &Git, libgit2: bool) -> Result<(), GitError> {
     let state = RunDir::state(checkout);
     // Without the folder there is nothing to believe.
-    let Some(above) = state.parent().filter(|_| state.is_dir()) else { return Ok(()) };
+    let (Some(above), Some(name)) = (state.parent().filter(|_| state.is_dir()), state.file_name()) else { return Ok(()) };
     let inner = above.join(".git");
-    let mut found = tracked(checkout, git_dir, STATE, git, libgit2)?;
+    let mut found = tracked(checkout, git_dir, STATE.as_bytes(), git, libgit2)?;
     if found.is_empty() && inner.exists() {
         let own = git2::Repository::open(above).map_or(inner, |inside| inside.path().to_owned());
-        found = tracked(above, &own, b"state", git, libgit2)?;
+        found = tracked(above, &own, name.as_encoded_bytes(), git, libgit2)?;
     }
     match found.first() {
         None => Ok(()),

@@ -9,6 +9,7 @@ use super::{
     path,
     scope::{Scope, ScopeError},
 };
+use crate::journal::STATE;
 use std::fmt;
 
 /// The rules for one step.
@@ -119,7 +120,7 @@ pub(super) fn judge(policy: &TreePolicy, change: &Change, link: Option<&[u8]>) -
     if change.before.is_none() && names_git(&path::unquote(path)) {
         found.push(Violation::GitName(path.clone()));
     }
-    if change.after.is_some() && brought::is_in(brought::STATE, &path::unquote(path)) {
+    if change.after.is_some() && brought::is_in(STATE.as_bytes(), &path::unquote(path)) {
         found.push(Violation::State(path.clone()));
     }
     match &change.after {

@@ -54,7 +54,7 @@ impl Workspaces {
     /// # Errors
     /// Where the files cannot be read.
     pub fn ignored(&self, slug: &str, base: &CommitId) -> Result<Vec<String>, GitError> {
-        let worktree = self.open(slug, base)?;
+        let worktree = self.look(slug, base)?;
         let noted = fs::read(worktree.state().join(IGNORED)).unwrap_or_default();
         let noted: BTreeSet<&[u8]> = noted.split(|&byte| byte == 0).collect();
         let brought = bring::brought(&worktree);

@@ -13,7 +13,7 @@ use super::{
     workspaces::{Workspaces, Worktree},
 };
 use crate::event::CommitId;
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 use tempfile::{NamedTempFile, TempPath};
 
 /// A worktree's files.
@@ -41,6 +41,15 @@ pub(super) struct Touched {
     pub(super) held: Vec<Held>,
 }
 
+impl Touched {
+    /// Returns all of it as git would show it, sorted.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let all = self.present.iter().chain(&self.gone).chain(&self.nested).map(|path| path::quote(path));
+        let all: BTreeSet<String> = all.chain(self.held.iter().map(|held| held.shown.clone())).collect();
+        all.into_iter().collect()
+    }
+}
+
 /// A snapshot being taken, with an index of its own.
 pub(super) struct Taking<'a> {
     repository: &'a Repository,
@@ -59,9 +68,17 @@ impl Workspaces {
 }
 
 impl<'a> Taking<'a> {
-    /// Finds out what differs. The index is the engine's last one, brought to `onto`: it saves reading files that did not
-    /// change, and decides nothing.
+    /// Finds out what differs.
     pub(super) fn begin(workspaces: &'a Workspaces, worktree: &'a Worktree, onto: &CommitId) -> Result<Taking<'a>, GitError> {
+        let mut taking = Taking::open(workspaces, worktree, onto)?;
+        taking.find_tracked()?;
+        taking.find_beside(workspaces)?;
+        Ok(taking)
+    }
+
+    /// Makes the index, with which nothing is found out yet. It is the engine's last one, brought to `onto`: it saves reading files
+    /// that did not change, and decides nothing.
+    pub(super) fn open(workspaces: &'a Workspaces, worktree: &'a Worktree, onto: &CommitId) -> Result<Taking<'a>, GitError> {
         let repository = workspaces.repository();
         let folder = worktree.state();
         let index = NamedTempFile::new_in(folder).map_err(GitError::io("make a file in", folder))?.into_temp_path();
@@ -76,19 +93,32 @@ impl<'a> Taking<'a> {
             // A new index knows nothing of what was left out.
             if usable { ground.take_in()? } else { ground.leave_out(only)? }
         }
-        let mut taking = Taking { repository, worktree, onto: onto.clone(), index, touched: Touched::default() };
-        taking.find_tracked()?;
-        taking.find_untracked()?;
-        taking.find_hidden(&workspaces.submodules(onto)?);
-        taking.touched.present.sort();
-        taking.touched.gone.sort();
-        taking.touched.nested.sort();
-        taking.touched.nested.dedup();
-        taking.touched.held = held::take(workspaces.secrets(), (repository, onto), worktree.path(), &mut taking.touched.present)?;
-        if let Some(nested) = taking.touched.nested.iter().find_map(|path| held::named(workspaces.secrets(), path)) {
-            return Err(nested.refused());
+        Ok(Taking { repository, worktree, onto: onto.clone(), index, touched: Touched::default() })
+    }
+
+    /// Finds what is not as in `onto` of the files that it has, and reads those that may be for that: whoever goes on to `finish`
+    /// need not.
+    pub(super) fn find_changed(&mut self) -> Result<(), GitError> {
+        // What is not up to date afterwards differs; git says so by its exit code.
+        let call = self.repository.git(["update-index", "-q", "--ignore-submodules", "--refresh"]).on(self.worktree.path(), &self.index);
+        call.output()?;
+        self.find_tracked()
+    }
+
+    /// Finds what stands beside the files of `onto`, and what of all that holds a secret; after what it has itself.
+    pub(super) fn find_beside(&mut self, workspaces: &Workspaces) -> Result<(), GitError> {
+        self.find_untracked()?;
+        self.find_hidden(&workspaces.submodules(&self.onto)?);
+        let touched = &mut self.touched;
+        touched.present.sort();
+        touched.gone.sort();
+        touched.nested.sort();
+        touched.nested.dedup();
+        touched.held = held::take(workspaces.secrets(), (self.repository, &self.onto), self.worktree.path(), &mut touched.present)?;
+        match touched.nested.iter().find_map(|path| held::named(workspaces.secrets(), path)) {
+            Some(nested) => Err(nested.refused()),
+            None => Ok(()),
         }
-        Ok(taking)
     }
 
     /// Writes what differs to the object database and returns the whole tree.

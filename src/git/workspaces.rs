@@ -259,11 +259,23 @@ impl Workspaces {
                 register::forget(&self.repository, &path)?;
                 fs::remove_dir_all(&state).map_err(GitError::io("remove", state))?;
             }
-            // The end of the machine's power has taken what was noted of it.
+            // The end of the machine's power has taken what was noted of it. Whoever only looks does not come here: see `look`.
             None if present && state.is_dir() => self.set_aside(slug)?,
             Some(_) | None => {}
         }
         self.make(slug, base)
+    }
+
+    /// Opens a worktree to look at it. One of which nothing is noted stays where it is.
+    ///
+    /// # Errors
+    /// As `open`, and `Occupied` where nothing is noted of what is there.
+    pub(super) fn look(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
+        check_name(slug)?;
+        if self.note(slug).is_none() && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
+            return Err(GitError::Occupied { slug: slug.to_owned(), reason: "nothing is noted of what is in its place" });
+        }
+        self.open(slug, base)
     }
 
     /// Makes a worktree of which nothing is known: where one of that name is there with changes, the records of who made them are lost,
@@ -297,23 +309,25 @@ impl Workspaces {
 
     /// Says what the worktree of a name has that a commit does not; `None` where its files are what the commit holds.
     pub fn beyond(&self, slug: &str, base: &CommitId, commit: &CommitId) -> Option<String> {
-        let checked = self.open(slug, base).and_then(|worktree| self.check_captured(&worktree, commit));
+        let checked = self.look(slug, base).and_then(|worktree| self.check_captured(&worktree, commit));
         checked.err().map(|error| error.to_string())
     }
 
     /// Returns the files of a worktree that are not as in the commit it was made of, sorted; what lies beside them does not count.
     pub fn changed(&self, slug: &str, base: &CommitId) -> Result<Vec<String>, GitError> {
-        let snapshot = self.snapshot(&self.open(slug, base)?, base)?;
-        let changes = self.repository.changes(&self.repository.tree_of(base)?, &snapshot.tree)?;
-        Ok(changes.into_iter().filter(|change| change.before.is_some()).map(|change| change.path).collect())
+        let worktree = self.look(slug, base)?;
+        let mut taking = Taking::open(self, &worktree, base)?;
+        taking.find_changed()?;
+        Ok(taking.touched.paths())
     }
 
-    /// Returns the paths of a worktree that a capture would find changed, sorted.
+    /// Returns the paths of a worktree that a capture would find changed, sorted. Nothing is written to the object database.
     pub fn differing(&self, worktree: &Worktree) -> Result<Vec<String>, GitError> {
-        let mut taking = Taking::begin(self, worktree, worktree.base())?;
+        let mut taking = Taking::open(self, worktree, worktree.base())?;
+        taking.find_changed()?;
+        taking.find_beside(self)?;
         prepared::pass_over(worktree, &mut taking.touched);
-        let snapshot = taking.finish()?;
-        Ok(self.repository.changes(&self.repository.tree_of(worktree.base())?, &snapshot.tree)?.into_iter().map(|change| change.path).collect())
+        Ok(taking.touched.paths())
     }
 
     /// Puts the files of a worktree that is only read back to the commit it was made of; what lies beside them stays.

@@ -14,6 +14,9 @@ use std::{
 /// What the name of a folder begins with that is being removed; no run has such a name.
 const LEAVING: &str = ".leaving-";
 
+/// The folder of all runs, below the main checkout.
+pub(crate) const STATE: &str = ".spinney/state";
+
 /// The folder of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -83,7 +86,7 @@ impl RunDirError {
 impl RunDir {
     /// Returns the state folder of the repository whose main checkout is `checkout`; it need not be there.
     pub fn state(checkout: &Path) -> PathBuf {
-        checkout.join(".spinney").join("state")
+        checkout.join(STATE)
     }
 
     /// Makes the folder of a new run, and what is missing above it.

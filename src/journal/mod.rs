@@ -23,6 +23,7 @@ pub use blobs::{BlobError, Blobs};
 pub(crate) use blobs::{clear_unfinished, read_plain, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};
 pub(crate) use conversation::{CARRIES, PERSON};
+pub(crate) use folder::STATE;
 pub use folder::{RunDir, RunDirError};
 pub use lease::{Lease, LeaseError};
 pub use prefix::{Prefix, Unlike};

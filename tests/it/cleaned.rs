@@ -2,7 +2,11 @@
 use crate::fixture::Bench;
 use serde_json::Value;
 use spinney::event::RunId;
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 const FLOW: &str = r#"
 version: 1
@@ -104,6 +108,30 @@ fn what_git_ignores_in_a_worktree_goes_only_where_that_is_said_or_setup_made_it(
     let (goes, why) = cleaned(&bench, &["--older-than", "0s"])["cut"].clone();
     assert!(!goes && why.contains("what git ignores in the worktree") && why.contains("(.env, out/)"), "{why}");
     assert_eq!(cleaned(&bench, &["--older-than", "0s", "--ignored"])["cut"], (true, "it left no work".to_owned()));
+}
+
+/// The end of the machine's power may take what is noted of a worktree: whoever only looks leaves it where it is.
+#[test]
+fn a_worktree_of_which_nothing_is_noted_any_more_is_kept_as_it_is() {
+    let (bench, _) = cut(".env");
+    let there = || found(&bench.path("cache"), ".env");
+    let file = there().expect("the worktree stays");
+    let folder = file.parent().unwrap();
+    let note = folder.parent().unwrap().join(".engine").join(folder.file_name().unwrap()).join("note.json");
+    fs::write(&note, "").unwrap();
+    for words in [&["clean", "--older-than", "0s", "--dry-run"][..], &["doctor"], &["clean", "--older-than", "0s"]] {
+        let said = bench.spinney(words);
+        assert_eq!(there(), Some(file.clone()), "{words:?}: {said:?}");
+    }
+    let (goes, why) = cleaned(&bench, &["--older-than", "0s"])["cut"].clone();
+    assert!(!goes && why.contains("what stands in the worktree"), "{why}");
+}
+
+/// Finds a file below a folder.
+fn found(folder: &Path, name: &str) -> Option<PathBuf> {
+    let entries: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let own = entries.iter().find(|path| path.file_name().is_some_and(|found| found == name)).cloned();
+    own.or_else(|| entries.iter().filter(|path| path.is_dir() && !path.is_symlink()).find_map(|path| found(path, name)))
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn check(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let models = Faults::of_models(seed, &scenario);
     let clean = guarded(|| play(seed, &scenario, &models)).map_err(|wrong| shrunk(seed, scenario.clone(), models.clone(), wrong))?;
     let faults = models.with_lives(seed, clean.records.len());
-    let faults = if scenario.is_limited() { faults.with_power() } else { faults };
+    let faults = if scenario.is_limited() { faults.without_power_cuts() } else { faults };
     let played = compare(seed, &scenario, &faults, &clean).map_err(|wrong| shrunk(seed, scenario.clone(), faults, wrong))?;
     counts.add(&scenario, &played);
     Ok(())

@@ -290,6 +290,20 @@ conversations:
     }
 }
 
+/// What nobody keeps is not stored either, and what cannot be read is no reason to fail a command that succeeded.
+#[test]
+fn what_a_command_drops_costs_nothing() {
+    let workflow = "version: 1\nname: drops\nsteps:\n  big: { run: \"head -c 3000000 /dev/urandom > big.bin\" }\n  closed: { run: \"mkdir shut && touch shut/x && chmod 0 shut\" }\n  same: { run: \"touch README.md\" }\n";
+    let bench = Bench::new().workflow("drops", workflow);
+    let stored = || bench.git(&["count-objects", "-v"]).lines().find_map(|line| line.strip_prefix("size: ")?.parse::<u64>().ok()).unwrap();
+    let before = stored();
+    let (said, records) = bench.run("drops", "conversations: []", &["--unconfined"]);
+    said.code(0);
+    assert!(stored() < before + 1_000, "the file of 3 MB is no object: {} KiB", stored());
+    assert_eq!(outcome(&records, "big")["succeeded"]["output"]["dropped"], serde_json::json!(["big.bin"]));
+    assert!(outcome(&records, "same")["succeeded"]["output"].get("dropped").is_none(), "a file that was only touched is as it was");
+}
+
 /// A command without a scope: what it writes of the files there are is refused inside the walls, what builds write is not, and what
 /// nobody keeps is said.
 #[test]

@@ -85,7 +85,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
             Err(policy) => return Err(Failure::new(FailureKind::Policy, policy).into()),
         },
         Some(worktree) => {
-            let dropped = place::beyond(task, worktree).await?;
+            let dropped = place::dropped(task, worktree).await;
             if !dropped.is_empty() {
                 value["dropped"] = dropped.into();
             }

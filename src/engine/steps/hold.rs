@@ -54,19 +54,20 @@ const BUILT: &[&str] = &[
     "deps",
     ".dart_tool",
 ];
-/// Files that say that something is built in their folder.
-const BUILDS: &[&str] = &[
-    "Cargo.toml",
-    "package.json",
-    "pom.xml",
-    "build.gradle",
-    "build.gradle.kts",
-    "pyproject.toml",
-    "setup.py",
-    "CMakeLists.txt",
-    "Makefile",
-    "mix.exs",
-    "pubspec.yaml",
+/// Files that say that something is built in their folder, and where: such a folder is made where it is not there yet, since it
+/// could not be made inside. Not those whose being there scripts ask for, such as `.venv`.
+const BUILDS: &[(&str, &[&str])] = &[
+    ("Cargo.toml", &["target"]),
+    ("package.json", &["node_modules", "dist", "build", "out", "coverage", ".next", ".nuxt", ".svelte-kit", ".turbo", ".cache"]),
+    ("pom.xml", &["target"]),
+    ("build.gradle", &["build", ".gradle"]),
+    ("build.gradle.kts", &["build", ".gradle"]),
+    ("pyproject.toml", &["build", "dist", ".pytest_cache", ".mypy_cache", ".tox"]),
+    ("setup.py", &["build", "dist", ".pytest_cache", ".mypy_cache", ".tox"]),
+    ("CMakeLists.txt", &["build", "out", "_build"]),
+    ("Makefile", &["build", "out", "bin", "obj", "_build"]),
+    ("mix.exs", &["_build", "deps"]),
+    ("pubspec.yaml", &["build", ".dart_tool"]),
 ];
 /// How deep below what is held such folders are looked for, and how many places are held or spared.
 const DEPTH: usize = 5;
@@ -85,7 +86,7 @@ pub(super) fn held(root: &Path, writes: Writes<'_>) -> Held {
     let mut read_only = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(dir) = open.pop() {
-        for entry in entries(&dir, 1) {
+        for entry in entries(root, &dir, 1) {
             if kept.contains(&entry) {
                 continue;
             }
@@ -109,13 +110,17 @@ fn folder(glob: &str) -> PathBuf {
     parts.take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).collect()
 }
 
-/// Lists the files and folders below one that git does not ignore, without links and what is git's own.
-fn entries(dir: &Path, depth: usize) -> Vec<PathBuf> {
-    let mut walk = WalkBuilder::new(dir);
-    walk.hidden(false).git_global(false).git_exclude(false).require_git(false).follow_links(false).max_depth(Some(depth));
-    walk.filter_entry(|entry| entry.file_name() != ".git");
-    let found = walk.build().skip(1).flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_dir()));
-    found.map(ignore::DirEntry::into_path).collect()
+/// Lists the files and folders so deep below one that git does not ignore, without links and what is git's own. Rules of folders
+/// above count up to the root, and none beyond it.
+fn entries(root: &Path, dir: &Path, depth: usize) -> Vec<PathBuf> {
+    let above = dir.strip_prefix(root).map_or(0, |below| below.components().count());
+    let mut walk = WalkBuilder::new(root);
+    walk.hidden(false).parents(false).ignore(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);
+    let aim = dir.to_owned();
+    walk.max_depth(Some(above + depth))
+        .filter_entry(move |entry| entry.file_name() != ".git" && (entry.path().starts_with(&aim) || aim.starts_with(entry.path())));
+    let found = walk.build().flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_dir()));
+    found.map(ignore::DirEntry::into_path).filter(|path| path != dir && path.starts_with(dir)).collect()
 }
 
 /// Returns the ignored folders in which builds write below folders that are held; those that a build would make are made.
@@ -123,15 +128,14 @@ fn built(root: &Path, held: &[PathBuf]) -> Vec<PathBuf> {
     let mut rules: BTreeMap<PathBuf, Gitignore> = BTreeMap::new();
     let mut found = Vec::new();
     for top in held.iter().filter(|path| path.is_dir()) {
-        let below = entries(top, DEPTH).into_iter().filter(|path| path.is_dir());
+        let below = entries(root, top, DEPTH).into_iter().filter(|path| path.is_dir());
         for dir in std::iter::once(top.clone()).chain(below) {
-            let is_built = BUILDS.iter().any(|file| dir.join(file).is_file());
-            for path in BUILT.iter().map(|name| dir.join(name)) {
+            let made: Vec<&str> = BUILDS.iter().filter(|(file, _)| dir.join(file).is_file()).flat_map(|(_, made)| *made).copied().collect();
+            for name in BUILT {
+                let path = dir.join(name);
                 let is_there = path.is_dir() && !path.is_symlink();
-                if !(is_there || (is_built && !path.exists())) || !is_ignored(root, &path, &mut rules) {
-                    continue;
-                }
-                if (is_there || fs::create_dir(&path).is_ok()) && found.len() < PLACES {
+                let is_due = is_there || (made.contains(name) && path.symlink_metadata().is_err());
+                if found.len() < PLACES && is_due && is_ignored(root, &path, &mut rules) && (is_there || fs::create_dir(&path).is_ok()) {
                     found.push(path);
                 }
             }
@@ -174,10 +178,16 @@ mod tests {
         let of = |globs: &[&str]| held(root, Writes::Within(&globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>()));
         let Held { read_only, writable } = of(&["app/src/**", "./README.md", "new/**/*.rs"]);
         assert_eq!(below(read_only), [".gitignore", "app/Cargo.toml", "app/tests", "docs", "web"]);
-        assert_eq!(below(writable), ["web/target"], "`app` itself is not held");
+        assert_eq!(below(writable), [] as [&str; 0], "`app` itself is not held, and nothing makes a `target` in `web`");
         assert_eq!(of(&["docs/**", "*.md"]), Held::default(), "a wildcard is for the commit alone");
         let Held { read_only, writable } = held(root, Writes::Scratch);
         assert_eq!(below(read_only), [".gitignore", "README.md", "app", "docs", "web"]);
-        assert_eq!(below(writable), ["app/target", "web/target"]);
+        assert_eq!(below(writable), ["app/target"]);
+        // What stands around the workspace says nothing of what is in it.
+        let inner = root.join("local/inner");
+        fs::create_dir_all(inner.join("src")).unwrap();
+        fs::write(root.join(".gitignore"), "*\n").unwrap();
+        fs::write(inner.join(".ignore"), "src\n").unwrap();
+        assert_eq!(below(held(&inner, Writes::Scratch).read_only), ["local/inner/.ignore", "local/inner/src"]);
     }
 }

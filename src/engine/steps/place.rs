@@ -389,13 +389,18 @@ fn asked(brief: &str) -> Option<String> {
     Some(if line.chars().count() <= TITLE { line.to_owned() } else { format!("{}…", line.chars().take(TITLE - 1).collect::<String>().trim_end()) })
 }
 
-/// Returns the files of a worktree that nobody keeps and that are not as in the commit it was made of.
-pub(super) async fn beyond(task: &Task, worktree: &Arc<Worktree>) -> Result<Vec<String>, Trouble> {
+/// Returns the files of a worktree that nobody keeps and that are not as in the commit it was made of, as far as that can be told.
+pub(super) async fn dropped(task: &Task, worktree: &Arc<Worktree>) -> Vec<String> {
     const LISTED: usize = 20;
     let (workspaces, worktree) = (task.services.workspaces.clone(), worktree.clone());
-    let mut paths = blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await?;
-    paths.truncate(LISTED);
-    Ok(paths)
+    match blocking(FailureKind::Environment, move || workspaces.differing(&worktree)).await {
+        Ok(paths) => paths.into_iter().take(LISTED).collect(),
+        Err(Trouble::Failed(failure)) => {
+            tracing::warn!(target: trace::TARGET, "what {} changed cannot be told: {}", task.node, failure.message);
+            Vec::new()
+        }
+        Err(Trouble::Parked | Trouble::Interrupted) => Vec::new(),
+    }
 }
 
 /// Records a commit of work, then keeps it by a ref. A death in between is mended on resume, from the record.

@@ -2,7 +2,7 @@
 use super::{
     faults::{DEATHS, Death},
     mind::ALL_BROKEN,
-    power::Tear,
+    power::{TEARS, Tear},
     scenario::{Kind, Scenario},
     world::{Happened, Played},
 };
@@ -32,7 +32,7 @@ pub(super) struct Counts {
 fn all() -> Vec<String> {
     let mut all: Vec<String> = DEATHS.iter().map(|death| death_name(*death)).collect();
     all.extend(ALL_BROKEN.iter().map(|broken| format!("model: {broken:?}")));
-    all.extend([Tear::Nothing, Tear::All, Tear::Frames, Tear::HalfAFrame, Tear::Hole].iter().map(|tear| tear_name(*tear)));
+    all.extend(TEARS.iter().map(|tear| tear_name(*tear)));
     let rest = [
         "power: records lost",
         "power: files of worktrees spoiled",

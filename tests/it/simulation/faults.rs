@@ -104,7 +104,7 @@ impl Faults {
     }
 
     /// Lets the power never fail: attempts that begin anew for it use of a budget twice, so that less may be done in all.
-    pub(super) fn with_power(mut self) -> Faults {
+    pub(super) fn without_power_cuts(mut self) -> Faults {
         self.lives.iter_mut().filter(|life| life.death == Death::Power).for_each(|life| life.death = Death::Untold);
         self
     }

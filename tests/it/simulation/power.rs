@@ -31,7 +31,7 @@ pub(super) enum Tear {
     Hole,
 }
 
-const TEARS: [Tear; 5] = [Tear::Nothing, Tear::All, Tear::Frames, Tear::HalfAFrame, Tear::Hole];
+pub(super) const TEARS: [Tear; 5] = [Tear::Nothing, Tear::All, Tear::Frames, Tear::HalfAFrame, Tear::Hole];
 
 /// The files of a journal, as they are for whoever reads them.
 #[derive(Debug, Clone, Default)]
