@@ -105,7 +105,7 @@ fn summary(dropped: &[Arc<Message>]) -> String {
     let kept = newest(&lines, LEDGER_BYTES);
     let _ = write!(text, "\nYour tool calls so far, oldest first ({} lines not shown):\n{}\n", lines.len() - kept.len(), kept.join("\n"));
     if let Some(words) = words {
-        let _ = write!(text, "\nYour last words of that part:\n{}\n", shorten(words, 2_000));
+        let _ = write!(text, "\nYour last words of that part:\n{}\n", ending(words, 2_000));
     }
     text.push_str("\nRead files again where you need their content.");
     text
@@ -126,6 +126,14 @@ fn newest<'a>(lines: &[&'a str], bytes: usize) -> Vec<&'a str> {
         .collect();
     kept.reverse();
     kept
+}
+
+/// Returns the end of a text as it is: what was cut is gone on with from there.
+fn ending(text: &str, chars: usize) -> String {
+    match text.char_indices().rev().nth(chars) {
+        Some((at, first)) => format!("… {}", &text[at + first.len_utf8()..]),
+        None => text.to_owned(),
+    }
 }
 
 fn shorten(text: &str, chars: usize) -> String {

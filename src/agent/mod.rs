@@ -226,7 +226,9 @@ impl<'a> Agent<'a> {
         loop {
             self.go_on()?;
             let next = self.talk.next();
+            // A reply that the provider paused is gone on with before anything else is said.
             if matches!(next, Next::Ask | Next::End(Ending::Done { .. }))
+                && !self.talk.is_paused()
                 && let Some(word) = self.equipment.words.word(&self.session.node, self.talk.told())
             {
                 self.tell(&word, Why::Told).await?;

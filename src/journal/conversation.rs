@@ -592,7 +592,8 @@ impl Talk {
     }
 
     /// Takes a reply for the rest of the one before it, where that was cut or paused: they are one text. What was cut goes on in the
-    /// middle of a word, what was paused with a block of its own.
+    /// middle of a word, what was paused with a block of its own. Where an object is wanted, a server that makes it by a format may
+    /// begin it anew: then that one is the answer.
     fn put_together(&mut self, reply: &Reply) -> Last {
         let own = reply.text();
         let is_paused = reply.stop == StopReason::PauseTurn;
@@ -603,7 +604,10 @@ impl Talk {
         };
         let was_paused = begun.by == StopReason::PauseTurn;
         let between = if was_paused && !begun.text.is_empty() && !own.is_empty() { "\n\n" } else { "" };
-        let text = format!("{}{between}{own}", begun.text);
+        let joined = format!("{}{between}{own}", begun.text);
+        let is_object = |text: &str| serde_json::from_str::<serde_json::Map<String, Value>>(text.trim()).is_ok();
+        let wants_object = self.brief.as_ref().is_some_and(|brief| brief.output_schema.is_some());
+        let text = if wants_object && is_object(&own) && !is_object(&joined) { own.clone() } else { joined };
         // A paused reply is all one. Of one that was cut, nobody knows that nothing was to come.
         let empty = if was_paused { text.trim().is_empty() } else { own.trim().is_empty() };
         if reply.is_cut() || is_paused || empty {

@@ -335,6 +335,11 @@ mod tests {
             (429, r#"{"error":{"message":"quota","type":"insufficient_quota","code":"insufficient_quota"}}"#, SpendLimit),
             (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, SpendLimit),
             (403, r#"{"error":{"message":"Key limit exceeded (monthly limit). Manage it using https://openrouter.ai/settings/keys","code":403}}"#, SpendLimit),
+            (
+                429,
+                r#"{"code":"Some resource has been exhausted","error":"Your team 1 has either used all available credits or reached its monthly spending limit."}"#,
+                SpendLimit,
+            ),
             (402, "", SpendLimit),
             (529, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, Overloaded),
             (503, "<html>busy</html>", Overloaded),
@@ -352,6 +357,12 @@ mod tests {
             (400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, TooLong),
             (400, r#"{"error":{"code":400,"message":"the request exceeds the available context size"}}"#, TooLong),
             (400, r#"{"message":"Input is too long for requested model."}"#, TooLong),
+            (
+                400,
+                r#"{"object":"error","message":"The input (1492905 tokens) is longer than the model's context length (1048576 tokens).","code":400}"#,
+                TooLong,
+            ),
+            (400, r#"{"error":{"message":"Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)"}}"#, TooLong),
             (400, r#"{"error":"prompt too long; exceeded max context length by 540451 tokens (ref: 00ad71bb)"}"#, TooLong),
             (
                 400,

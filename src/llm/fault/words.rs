@@ -19,6 +19,8 @@ const TOO_LONG: &[Row] = &[
     ("exceeded max context length", "Ollama: dyad-sh/dyad#3498"),
     ("larger context length", "LM Studio: lmstudio-ai/lmstudio-bug-tracker#546"),
     ("maximum prompt length", "xAI: cline/cline#3120"),
+    ("longer than the model's context length", "SGLang: getkimchi/kimchi#794"),
+    ("exceeded model token limit", "Kimi: MoonshotAI/kimi-code#207"),
     ("context length exceeded", "gateways that put the code into words"),
     ("input or output tokens must be reduced", "OpenAI at 429, of more than a minute has room for: Aider-AI/aider#1880, openai/codex#38366"),
     ("contextwindowexceedederror", "LiteLLM: OpenHands/OpenHands#4894"),
@@ -29,6 +31,7 @@ const SPENT: &[Row] = &[
     ("credit balance", "Anthropic, at 400"),
     ("api usage limits", "Anthropic, at 400: anthropics/claude-code#2127, #38035"),
     ("key limit exceeded", "OpenRouter, at 403: gptme/gptme#1449"),
+    ("used all available credits", "xAI, at 429 and 403: continuedev/continue#10373, Anantys-oss/koan#2412"),
     ("requires more credits", "OpenRouter: anomalyco/opencode#12219"),
 ];
 

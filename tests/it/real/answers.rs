@@ -169,6 +169,21 @@ fn an_answer_in_parts_is_held_to_its_schema_whole() {
     assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2));
 }
 
+/// A server that makes an answer by a format begins it anew where it was cut.
+#[test]
+fn an_answer_that_begins_anew_is_the_answer() {
+    let server = Hosted::start(|asked| {
+        let said = match asked.turn() {
+            0 => Said { stop: Some("max_tokens".to_owned()), ..done("{\"n\": 1") },
+            _ => done("{\"n\": 17}"),
+        };
+        (Answer::Say(said), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", COUNTED);
+    let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
+    assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2));
+}
+
 /// Cut in the middle of a word, then paused, then done; killed after any of its records.
 #[test]
 fn a_reply_in_parts_is_the_same_one_when_the_program_dies_between_them() {
@@ -206,6 +221,33 @@ fn a_reply_in_parts_is_the_same_one_when_the_program_dies_between_them() {
     }
     sent.dedup();
     assert_eq!(sent.len(), 1, "the last request is the same, whenever it died");
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
+/// A word that waits is said only once a paused reply is whole: nothing may stand between its parts.
+#[test]
+fn a_word_for_an_agent_waits_for_the_rest_of_a_paused_reply() {
+    let server = Hosted::start(|asked| {
+        let last = asked.json["messages"].as_array().unwrap().last().unwrap().to_string();
+        let stop = (!last.contains("be kind") && last.contains("\"user\"")).then(|| "pause_turn".to_owned());
+        (Answer::Say(Said { stop, ..Said::text("Part.") }), Delivery::default())
+    });
+    let bench = bench(Wire::Messages, &server).workflow("one", &short("anthropic/claude-opus-5-5"));
+    let drive = Drive::new(&bench, "one");
+    let is_paused = |bench: &Bench| bench.records(&bench.newest()).iter().any(|record| matches!(record.event, Event::ModelReplied { .. }));
+    for records in 1_usize.. {
+        carry_on(drive.start(json!({})), records);
+        if is_paused(&bench) {
+            break;
+        }
+    }
+    let run = bench.newest();
+    let before = server.asked().len();
+    bench.spinney(&["tell", &run.0, "work", "be kind", "--no-resume"]).code(0);
+    carry_on(drive.resume(&run), usize::MAX).unwrap();
+    let roles: Vec<String> =
+        server.asked()[before..].iter().map(|asked| asked.json["messages"].as_array().unwrap().last().unwrap()["role"].to_string()).collect();
+    assert_eq!(roles, ["\"assistant\"", "\"user\""]);
     assert_eq!(server.problems(), Vec::<String>::new());
 }
 
