@@ -152,7 +152,8 @@ impl Agent<'_> {
     }
 
     fn rule(&self, call: &ToolCall, input: &Value) -> RuleVerdict {
-        let cx = RuleContext { cwd: &self.session.tools.cwd, root: &self.session.tools.root, home: self.session.home.as_deref(), writable: &[] };
+        let cx =
+            RuleContext { cwd: &self.session.tools.cwd, root: &self.session.tools.root, home: self.session.home.as_deref(), writable: &self.session.writable };
         self.session.permissions.judge(&call.name, input, &cx)
     }
 

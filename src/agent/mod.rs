@@ -102,6 +102,8 @@ pub struct Session {
     pub transcript: PathBuf,
     /// The user's home, for rules that name it.
     pub home: Option<PathBuf>,
+    /// Folders beyond the workspace that its commands may write.
+    pub writable: Vec<PathBuf>,
     /// The main checkout, for hooks.
     pub project: PathBuf,
     /// Whether its shell may do anything without asking: it is confined, or somebody said it need not be.

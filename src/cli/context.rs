@@ -115,6 +115,7 @@ impl From<SetupError> for Failed {
                 Some(hint) => Failed::usage(error.to_string()).hint(hint),
                 None => Failed::usage(error.to_string()),
             },
+            SetupError::Walls { hint, .. } => Failed::usage(error.to_string()).hint(*hint),
             SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
             SetupError::Illegal(_) => Failed::of(&error).hint(
                 "the workflow has other steps than the run was begun with, which `--accept-changes` cannot take: put their names back, or start a new run",

@@ -79,7 +79,12 @@ fn workflows(project: &Project) -> Vec<Entry> {
         match Workflow::load(&Arc::new(Source { name: found.path.clone(), text: found.text.clone() })) {
             Ok(workflow) => {
                 let has_rules = !workflow.permissions.allow.is_empty() || workflow.agents.iter().any(|(_, agent)| !agent.permissions.allow.is_empty());
-                let acts = [(has_rules, "its allow rules are not trusted"), (workflow.written_hooks().next().is_some(), "its hooks are not trusted")];
+                let opens = workflow.sandboxes().any(|(_, sandbox)| !sandbox.opens().is_empty());
+                let acts = [
+                    (has_rules, "its allow rules are not trusted"),
+                    (workflow.written_hooks().next().is_some(), "its hooks are not trusted"),
+                    (opens, "what its sandboxes open is not trusted"),
+                ];
                 if !project.trust.covers(found) {
                     entry.notes.extend(acts.iter().filter(|(is_there, _)| *is_there).map(|(_, note)| *note));
                 }

@@ -11,7 +11,9 @@ use super::{
     run::{compile, inputs, models, open},
     screen::{Tone, listed, paint, plural, short, thousands},
 };
-use crate::engine::{AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, SetupError, StepPreview};
+use crate::engine::{
+    AROUND, AgentPreview, BodyPreview, CachePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, Preview, SandboxPreview, SetupError, StepPreview,
+};
 use crate::{event::RunId, journal::RunDir, workflow::Power};
 use serde_json::Value;
 use std::{collections::HashMap, fmt::Write as _, io, time::Duration};
@@ -259,6 +261,7 @@ impl<'a> Page<'a> {
             })
             .collect();
         self.fact(depth, "rules", &rules.join("; "));
+        self.fact(depth, "sandbox", &agent.sandbox.as_ref().map(sandbox_said).unwrap_or_default());
         self.fact(depth, "skills", &agent.skills.join(", "));
         let hook = |hook: &String| if agent.untrusted_hooks.contains(hook) { format!("{hook} (not trusted)") } else { hook.clone() };
         self.fact(depth, "hooks", &agent.hooks.iter().map(hook).collect::<Vec<_>>().join(", "));
@@ -301,6 +304,15 @@ fn base_said(base: &str) -> String {
         ("dirty", _) => "where the run starts, with what is not committed".to_owned(),
         (name, _) => name.to_owned(),
     }
+}
+
+fn sandbox_said(sandbox: &SandboxPreview) -> String {
+    let list = |what: &str, paths: &[String]| (!paths.is_empty()).then(|| format!("{what} {}", paths.join(", ")));
+    let network = if sandbox.network == "full" { "the network" } else { "no network" };
+    let demands = (sandbox.require != "none").then(|| "nothing runs without it".to_owned());
+    let untrusted = sandbox.untrusted.then(|| "what it opens is not trusted and stays shut".to_owned());
+    let parts = [Some(network.to_owned()), list("reads", &sandbox.read), list("writes", &sandbox.write), demands, untrusted];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn cache_said(cache: &CachePreview) -> String {

@@ -273,6 +273,14 @@ pub(super) fn compile(project: &Project, name: &str, models: &Models, context: &
     let (plan, warnings) = project.compile(&workflow, models)?;
     let found: BTreeSet<&str> = project.hooks.names().collect();
     warn_of_untrusted(project.hooks_of(&plan).untrusted().filter(|name| !found.contains(name)), context);
+    let shut: BTreeSet<&str> =
+        plan.all().into_iter().flat_map(|plan| plan.agents.values()).filter(|agent| agent.sandbox.is_shut).map(|agent| agent.name.as_str()).collect();
+    if !shut.is_empty() {
+        context.note(&format!(
+            "warning: what the sandboxes of these agents open is not trusted and stays shut: {}\nhint: look at it with `spinney trust`",
+            shut.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
     if !warnings.is_empty() {
         context.note(&source::render(&super::report::safe_diagnostics(&warnings), context.color));
     }

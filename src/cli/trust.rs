@@ -43,7 +43,12 @@ pub(super) fn run(args: &args::Trust, context: &mut Context) -> Result<u8, Faile
         return Ok(0);
     }
     let shown: String = asked.iter().map(|asked| format!("{}\n", asked.shown)).collect();
-    put(context, &format!("{shown}{trusted}Hooks run on this machine as you, outside of any sandbox. Allow rules let agents act without asking.\n"))?;
+    put(
+        context,
+        &format!(
+            "{shown}{trusted}Hooks run on this machine as you, outside of any sandbox. Allow rules let agents act without asking, and what a sandbox opens is open to their commands.\n"
+        ),
+    )?;
     if !args.yes && !agreed(asked.len(), context)? {
         put(context, "Nothing was trusted.\n")?;
         return Ok(0);
@@ -127,7 +132,8 @@ fn command(handler: &Value) -> String {
     }
 }
 
-/// Lists the allow rules of a workflow and the hooks that stand in it. One that does not load allows nothing.
+/// Lists the allow rules of a workflow, what the sandboxes of its agents open, and the hooks that stand in it. One that does not load
+/// allows nothing.
 fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let source = Source { name: found.path.clone(), text: found.text.clone() };
     let Ok(workflow) = Workflow::load(&Arc::new(source)) else { return Vec::new() };
@@ -137,7 +143,11 @@ fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
         .iter()
         .flat_map(|(name, agent)| agent.permissions.allow.iter().map(move |rule| line(&format!("{}  (agent {})", rule.value, name.value), COMMAND)));
     let rules = of_all.chain(of_agents).map(|rule| ("allows", rule));
-    rules.chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs)).collect()
+    let opens = workflow.sandboxes().flat_map(|(name, sandbox)| sandbox.opens().into_iter().map(move |opened| format!("{opened} (agent {})", name.value)));
+    rules
+        .chain(opens.map(|opened| ("opens", line(&opened, COMMAND))))
+        .chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs))
+        .collect()
 }
 
 fn capital(kind: Kind) -> &'static str {

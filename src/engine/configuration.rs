@@ -2,7 +2,7 @@
 //! one before it. A workflow comes over the files, and the command line over everything.
 //!
 //! A project's file may not say where requests and keys go until somebody has trusted it, by its content.
-use super::{SCRIPTED, Settings, SetupError};
+use super::{SCRIPTED, Settings, SetupError, walls::placed};
 use crate::{
     event::BlobId,
     library::{Trust, read_text},
@@ -139,11 +139,7 @@ impl Configuration {
     /// Returns what the user's own file shows to commands in the sandbox.
     pub fn readable(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let own = self.layers.iter().filter(|layer| layer.is_users).flat_map(|layer| &layer.written.sandbox);
-        let place = |path: &Spanned<String>| match path.value.strip_prefix("~/") {
-            Some(below) => home.map(|home| home.join(below)),
-            None => Some(PathBuf::from(&path.value)),
-        };
-        own.flat_map(|sandbox| &sandbox.value.read).filter_map(place).collect()
+        own.flat_map(|sandbox| &sandbox.value.read).filter_map(|path| placed(path, home)).collect()
     }
 
     /// Returns what waits for trust.

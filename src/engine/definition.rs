@@ -7,7 +7,7 @@
 use super::steps;
 use crate::{
     event::{BlobId, Definitions, StepId},
-    plan::{AgentSpec, ORCHESTRATOR, Plan, PlannedStep, Work},
+    plan::{AgentSpec, ORCHESTRATOR, Plan, PlannedStep, SandboxSpec, Work},
     source::Spanned,
     workflow::{Approve, Base, Cache, ForEach, Matrix, Retry, Scope, Verify, Workspace},
 };
@@ -136,13 +136,14 @@ impl Definer<'_> {
             let named: Vec<Value> = names.map(|name| json!([name, self.resolved.pins.get(&format!("{kind}:{name}"))])).collect();
             if named.is_empty() { Value::Null } else { Value::Array(named) }
         };
-        let AgentSpec { name, system, description: _, model, access, tools, provider_tools, skills, hooks, rules, .. } = agent;
+        let AgentSpec { name, system, description: _, model, access, tools, provider_tools, skills, hooks, rules, sandbox, .. } = agent;
         let AgentSpec { limits: _, idle_timeout: _, cwd, max_depth, max_parallel: _, .. } = agent;
         let parts = json!({
             "agent": [name, format!("{access:?}"), one(cwd.as_ref()), max_depth],
             "system": system,
             "model": [model.choices, model.effort],
             "tools": [tools, provider_tools],
+            "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([format!("{:?}", sandbox.network), sandbox.read, sandbox.write]) },
             "rules": [rules.allow, rules.ask, rules.deny],
             "skills": pinned("skill", &mut skills.iter().map(String::as_str)),
             "hooks": pinned("hook", &mut hooks.iter().map(String::as_str).chain(self.resolved.always.iter().copied())),

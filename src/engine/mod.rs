@@ -40,6 +40,7 @@ mod stub;
 mod tips;
 mod token;
 mod toolchains;
+mod walls;
 
 pub use clean::{CleanError, Cleaning, Fate, clean, orphans};
 pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
@@ -52,7 +53,7 @@ pub use people::{Asker, Spoken};
 pub use prepare::{Prepared, RunOptions};
 pub use preview::{
     AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, Preview,
-    StepPreview,
+    SandboxPreview, StepPreview,
 };
 pub(crate) use project::SCRIPTED;
 pub use project::{Models, Project, Settings, SetupError};

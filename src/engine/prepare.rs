@@ -1,6 +1,6 @@
 //! From a plan to a run that can go on: begun anew, or taken up again from its journal, with all that its steps share.
 use super::{
-    Asker, Models, Project, Services, SetupError, caches,
+    Asker, Models, Project, Services, Settings, SetupError, caches,
     doctor::Verdict,
     health::{self, Mend},
     inbox::Inbox,
@@ -10,6 +10,7 @@ use super::{
     steps::{Artefacts, CacheStore},
     token::Tokens,
     toolchains::toolchains,
+    walls::{self, Here},
 };
 use crate::{
     agent::Watcher,
@@ -89,6 +90,7 @@ impl Project {
     /// Where its folder, journal or worktrees cannot be made, or the inputs do not fit.
     pub fn start(&self, plan: Arc<Plan>, given: &Map<String, Value>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let inputs = plan.check_inputs(given).map_err(SetupError::Inputs)?;
+        self.check_sandboxes(&plan, &options.given)?;
         let head = self.repo.head()?;
         self.begin(plan, Beginning { inputs, head, origin: None, held: Vec::new() }, models, options)
     }
@@ -167,6 +169,7 @@ impl Project {
         if !options.accept_changes && !changed.is_empty() {
             return Err(SetupError::Changed { run: run.clone(), changed });
         }
+        self.check_sandboxes(state.plan(), &options.given)?;
         let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
         let services = self.services((run, state.plan()), (&dir, secrets), models, options)?;
         if torn {
@@ -220,6 +223,19 @@ impl Project {
             }
         }
         if lost.is_empty() { Ok(mended) } else { Err(SetupError::Damaged { run: run.clone(), lost }) }
+    }
+
+    /// Sees that the sandboxes of a plan's agents can be here what they say, before anything is begun.
+    fn check_sandboxes(&self, plan: &Plan, given: &Given) -> Result<(), SetupError> {
+        let Settings { directory, environment, config, cache, home, .. } = &self.settings;
+        let closed = [Some(self.checkout()), Some(self.repo.common_dir()), Some(directory), config.as_deref(), Some(cache)];
+        let here = Here { home: home.as_deref(), closed: closed.into_iter().flatten().map(Path::to_owned).collect() };
+        let unwalled = || match Sandbox::new(sandbox::Options { path: environment.get("PATH").map(Into::into), ..sandbox::Options::default() }) {
+            _ if given.unconfined => Some("this run is to have none (`--unconfined`)"),
+            Ok(sandbox) if sandbox.bubblewrap().is_some() => None,
+            Ok(_) | Err(_) => Some("there are none here: bubblewrap is not installed, or does not work"),
+        };
+        walls::check(plan, &here, unwalled)
     }
 
     /// Returns what commands get of the user's environment.

@@ -161,6 +161,8 @@ pub struct AgentPreview {
     pub tools: Vec<String>,
     /// Its permission rules.
     pub rules: Value,
+    /// What its commands reach besides its workspace, and what must hold them; absent where nothing is said.
+    pub sandbox: Option<SandboxPreview>,
     /// Its skills.
     pub skills: Vec<String>,
     /// Hooks that hold for it, those that hold everywhere first.
@@ -171,6 +173,21 @@ pub struct AgentPreview {
     pub limits: LimitsShown,
     /// Sessions of one try of one item.
     pub sessions: u64,
+}
+
+/// The sandbox of an agent.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SandboxPreview {
+    /// Its network: `none` or `full`.
+    pub network: &'static str,
+    /// Folders and files to read.
+    pub read: Vec<String>,
+    /// Folders and files to write.
+    pub write: Vec<String>,
+    /// What must hold it: `full`, `landlock` or `none`.
+    pub require: &'static str,
+    /// Whether it would open something, if the workflow were trusted.
+    pub untrusted: bool,
 }
 
 /// The agent that watches over a run, as it is at work.

@@ -141,6 +141,16 @@ pub enum SetupError {
         /// The word for how it ended.
         how: &'static str,
     },
+    /// The sandbox of an agent cannot be here what it says.
+    #[error("begin the run: the sandbox of agent `{agent}` {why}")]
+    Walls {
+        /// The agent.
+        agent: String,
+        /// What of it, after its name.
+        why: String,
+        /// What can be done.
+        hint: &'static str,
+    },
     /// Nothing can follow from a run as it was wished.
     #[error(transparent)]
     Reset(#[from] ResetError),

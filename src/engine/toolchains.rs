@@ -3,6 +3,7 @@
 //!
 //! Never a home as a whole, nor a folder in it that holds keys, settings or papers: a version manager's folder of one
 //! version is a toolchain, the folder that somebody put a `bin` into is not.
+use crate::plan::KEYS;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -73,24 +74,8 @@ const NAMED: &[Named] = &[
     whole("VIRTUAL_ENV"),
 ];
 
-/// Folders of a home that are nobody's toolchain, whatever names them, and nothing in them is.
-const PRIVATE: &[&str] = &[
-    ".aws",
-    ".azure",
-    ".config",
-    ".docker",
-    ".gnupg",
-    ".kube",
-    ".local/share/keyrings",
-    ".mozilla",
-    ".password-store",
-    ".ssh",
-    ".thunderbird",
-    "Desktop",
-    "Documents",
-    "Downloads",
-    "Mail",
-];
+/// Folders of a home that are nobody's toolchain, whatever names them, beside those that hold keys; nothing in them is.
+const PAPERS: &[&str] = &["Desktop", "Documents", "Downloads", "Mail"];
 /// Folders of a home that hold toolchains beside much else.
 const MIXED: &[&str] = &[".cache", ".local", ".local/lib", ".local/share", ".local/state", ".var", "Library", "snap"];
 /// Folders of the system that are never shown as a whole.
@@ -190,7 +175,7 @@ impl Found {
             && !SYSTEM.iter().any(|system| path == Path::new(system))
             && homes.iter().flatten().all(|home| {
                 !home.starts_with(path)
-                    && !PRIVATE.iter().any(|private| path.starts_with(home.join(private)))
+                    && !KEYS.iter().chain(PAPERS).any(|private| path.starts_with(home.join(private)))
                     && !MIXED.iter().any(|mixed| path == home.join(mixed))
             })
     }

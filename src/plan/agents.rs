@@ -1,6 +1,6 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
-    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules,
+    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
     limits::check_within,
     matrix::rendered,
@@ -83,7 +83,7 @@ impl<'a> Agents<'a> {
     /// Returns the agent that watches over a run: it only reads, whatever it may do at a step, and has its powers besides.
     pub(super) fn watcher(&mut self, name: &Spanned<String>, may: &[Power], findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
         let mut agent = (*self.at_work(name, None, findings)?).clone();
-        agent.access = Access::Read;
+        (agent.access, agent.sandbox) = (Access::Read, agent.sandbox.to_read());
         agent.tools.retain(|tool| !writes(self.catalog, tool));
         agent.tools = sorted(agent.tools.into_iter().chain(may.iter().map(|power| power.tool().to_owned())));
         Some(Arc::new(agent))
@@ -328,6 +328,7 @@ impl<'a> Agents<'a> {
             skills,
             hooks: in_order(hooks(&self.workflow.hooks).chain(values(&file.hooks.named).filter(known_hook)).chain(hooks(&own.hooks))),
             rules,
+            sandbox: SandboxSpec::judged(own.sandbox.as_ref(), access, findings),
             limits,
             idle_timeout: own.idle_timeout.or(file.idle_timeout).or(self.workflow.defaults.idle_timeout).unwrap_or(AgentSpec::IDLE_TIMEOUT),
             cwd: own.cwd.clone().or_else(|| file.cwd.clone()),

@@ -22,6 +22,7 @@ mod reach;
 mod readings;
 mod reads;
 mod resolve;
+mod sandboxes;
 mod schemas;
 mod shapes;
 mod writers;
@@ -36,6 +37,8 @@ pub use node::{
     AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec, Work,
 };
 pub use reads::Reads;
+pub(crate) use sandboxes::KEYS;
+pub use sandboxes::{Objection, SandboxSpec, objection};
 pub use schemas::fits;
 pub use written::WrittenHooks;
 

@@ -1,5 +1,5 @@
 //! What a compiled plan holds per step and agent: everything resolved that can be known before the run.
-use super::{Plan, Reads};
+use super::{Plan, Reads, SandboxSpec};
 use crate::{
     event::{NodeId, Outcome, StepId, Wake},
     message::ProviderTool,
@@ -68,6 +68,8 @@ pub struct AgentSpec {
     pub hooks: Vec<String>,
     /// Its rules with the workflow's.
     pub rules: Rules,
+    /// What its commands reach besides its workspace.
+    pub sandbox: SandboxSpec,
     /// Limits of one session.
     pub limits: Limits,
     /// The longest time without a sign of life.

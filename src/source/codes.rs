@@ -68,6 +68,7 @@ codes! {
     BAD_GLOB = "E080", "a pattern that matches no file";
     TOO_MANY_STEPS = "E081", "more steps, with those of all workflows that are called, than a run can have";
     NO_RULE = "E082", "a rule that was to forbid or to ask, and does nothing";
+    OPENED = "E083", "a sandbox that opens what no agent is given";
     STUB = "E090", "a stub that says what no run of the workflow could give";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";

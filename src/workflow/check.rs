@@ -140,6 +140,10 @@ impl Checker<'_> {
             | (Shape::Number, Yaml::Number(_)) => {}
             (Shape::Expression, Yaml::Text(text)) if text.trim_start().starts_with("{{") => {}
             (Shape::Either(shapes), value) => match shapes.iter().find(|shape| takes(shape, value)) {
+                Some(Shape::Later) => {
+                    let message = format!("{} for {place} is part of the language but not of this version", node.value.kind());
+                    self.report(Diagnostic::error(codes::LATER, self.source, node.span, message).help(format!("write {shape}")));
+                }
                 Some(shape) => self.value(node, shape, place),
                 None => self.wrong_type(node, shape, place),
             },
@@ -260,8 +264,8 @@ fn takes(shape: &Shape, value: &Yaml) -> bool {
         Shape::Whole { .. } | Shape::Amount | Shape::Number | Shape::Version => matches!(value, Yaml::Number(_)),
         Shape::Duration { .. } => matches!(value, Yaml::Text(_) | Yaml::Number(_)),
         Shape::Word { .. } | Shape::Name(_) => matches!(value, Yaml::Text(_)),
-        Shape::List { .. } => matches!(value, Yaml::List(_)),
-        Shape::Map { .. } | Shape::Object(_) | Shape::Later => matches!(value, Yaml::Map(_)),
+        Shape::List { .. } | Shape::Later => matches!(value, Yaml::List(_)),
+        Shape::Map { .. } | Shape::Object(_) => matches!(value, Yaml::Map(_)),
         Shape::Either(shapes) => shapes.iter().any(|shape| takes(shape, value)),
     }
 }

@@ -5,6 +5,7 @@
 use super::{
     choices::{OnTimeout, Show, Tie},
     hooks::HOOKS,
+    sandbox::SANDBOX,
     types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
     words::Word as _,
 };
@@ -190,7 +191,7 @@ const fn steps(min: usize) -> Shape {
 }
 
 /// A list of texts.
-const TEXTS: Shape = Shape::List { of: &Shape::Text, min: 0 };
+pub(super) const TEXTS: Shape = Shape::List { of: &Shape::Text, min: 0 };
 /// One text, or a list of at least one.
 const TEXT_OR_TEXTS: Shape = Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, Shape::Text]);
 /// A count of at least 1.
@@ -327,7 +328,7 @@ pub(super) static AGENT: Object = Object {
         key("hooks", HOOKS, "Hooks: by name, or written out."),
         later("mcp_servers"),
         key("cwd", Shape::Text, "A folder inside the workspace where it starts: a template."),
-        later("sandbox"),
+        key("sandbox", Shape::Object(&SANDBOX), "What its commands reach besides its workspace, and what must hold them."),
         key("max_turns", COUNT, "Model calls in one session."),
         key("budget", Shape::Object(&BUDGET), "Limits of one session."),
         key("timeout", TIMEOUT, "Wall time of one session."),

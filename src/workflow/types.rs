@@ -3,6 +3,7 @@ use super::{
     choices::{Approve, Select},
     flaws::Flaws,
     hooks::Hooks,
+    sandbox::AgentSandbox,
 };
 use crate::{
     event::Wake,
@@ -65,12 +66,18 @@ pub struct Workflow {
 }
 
 impl Workflow {
-    /// Takes out what allows tools without asking, and has no hook run that stands in it: whoever wrote it is not trusted.
+    /// Returns what is said of the sandboxes of its agents.
+    pub fn sandboxes(&self) -> impl Iterator<Item = (&Spanned<String>, &AgentSandbox)> {
+        self.agents.iter().filter_map(|(name, agent)| Some((name, &agent.sandbox.as_ref()?.value)))
+    }
+
+    /// Takes out what allows tools without asking and what opens sandboxes, and has no hook run that stands in it: whoever wrote it is not trusted.
     pub fn distrust(&mut self) {
         self.trusted = false;
         self.permissions.allow.clear();
         for (_, agent) in &mut self.agents {
             agent.permissions.allow.clear();
+            agent.sandbox.iter_mut().for_each(|sandbox| sandbox.value.shut());
         }
     }
 }
@@ -199,6 +206,8 @@ pub struct Agent {
     pub hooks: Hooks,
     /// Permission rules.
     pub permissions: Permissions,
+    /// What its commands reach besides its workspace.
+    pub sandbox: Option<Spanned<AgentSandbox>>,
     /// Limits of one session.
     pub budget: Option<Spanned<Budget>>,
     /// Model calls in one session.

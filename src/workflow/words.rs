@@ -1,6 +1,7 @@
 //! The closed sets of words of the language: each word stands here once, beside what it means.
 use super::{
     choices::{OnTimeout, Show, Tie},
+    sandbox::{Network, Require},
     stub::StubbedStatus,
     types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
 };
@@ -23,12 +24,18 @@ macro_rules! words {
     )+ };
 }
 
-impl Power {
-    /// Returns its word.
-    pub fn word(self) -> &'static str {
-        Power::TABLE.iter().find(|(_, power)| *power == self).map_or("", |(word, _)| *word)
-    }
+macro_rules! said {
+    ($($of:ident),+) => { $(
+        impl $of {
+            /// Returns its word.
+            pub fn word(self) -> &'static str {
+                $of::TABLE.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| *word)
+            }
+        }
+    )+ };
 }
+
+said!(Network, Power, Require);
 
 words! {
     Access: "read" Read, "write" Write;
@@ -37,11 +44,13 @@ words! {
     Join: "all" All, "all_done" AllDone;
     MergeMode: "batch" Batch, "each" Each;
     MergeOrder: "needs" Needs, "fewest_conflicts" FewestConflicts;
+    Network: "none" None, "full" Full;
     On: "success" Success, "failure" Failure, "done" Done;
     OnExceed: "stop" Stop, "finish" Finish, "ask" Ask;
     OnTimeout: "approve" Approve, "reject" Reject;
     Parse: "lines" Lines, "json" Json;
     Power: "add_items" AddItems, "retry" Retry, "stop" Stop, "ask" Ask;
+    Require: "full" Full, "landlock" Landlock, "none" None;
     RetryOn: "transient" Transient, "timeout" Timeout, "any" Any;
     Show: "diff" Diff, "stat" Stat;
     StubbedStatus: "succeeded" Succeeded, "failed" Failed, "unavailable" Unavailable, "timeout" Timeout;

@@ -61,4 +61,5 @@ mod telemetry;
 mod tell;
 mod terminal;
 mod unanswered;
+mod walls;
 mod workspace;

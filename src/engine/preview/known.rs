@@ -1,7 +1,7 @@
 //! What is known of a plan before its run: steps, the bodies they run, items, models and recorded results.
 use super::{
-    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, StepPreview,
-    base, bases, cost::tries, from, globs, on_word, retry_on, shown, text, verb, workspace,
+    AROUND, AgentPreview, BodyPreview, CachePreview, ChoicePreview, Cost, GraphPreview, Hinges, ItemsPreview, LimitsShown, OrchestratorPreview, SandboxPreview,
+    StepPreview, base, bases, cost::tries, from, globs, on_word, retry_on, shown, text, verb, workspace,
 };
 use crate::{
     clock::millis,
@@ -15,7 +15,7 @@ use crate::{
     hooks::Hooks,
     journal::RunDir,
     llm::Endpoints,
-    plan::{AgentSpec, ModelSpec, OrchestratorSpec, Plan, PlannedStep, Work},
+    plan::{AgentSpec, ModelSpec, OrchestratorSpec, Plan, PlannedStep, SandboxSpec, Work},
     prompts::{self, Scope},
     secrets::Secrets,
     workflow::{Access, Base},
@@ -316,6 +316,7 @@ impl<'a> Known<'a> {
             effort: agent.model.effort.clone(),
             tools: agent.tools.iter().cloned().chain(steps::declared(agent).iter().map(|tool| format!("{} (at the provider)", tool.word()))).collect(),
             rules: json!({"allow": agent.rules.allow, "ask": agent.rules.ask, "deny": agent.rules.deny}),
+            sandbox: sandbox(&agent.sandbox),
             skills: agent.skills.clone(),
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),
             hooks,
@@ -323,6 +324,18 @@ impl<'a> Known<'a> {
             sessions,
         }
     }
+}
+
+/// Shows the sandbox of an agent, where something is said of it.
+fn sandbox(spec: &SandboxSpec) -> Option<SandboxPreview> {
+    let SandboxSpec { network, read, write, require, is_shut } = spec;
+    (*spec != SandboxSpec::default()).then(|| SandboxPreview {
+        network: network.word(),
+        read: read.clone(),
+        write: write.clone(),
+        require: require.word(),
+        untrusted: *is_shut,
+    })
 }
 
 /// Works the items of a step out as the run will, where everything that they are made from is known.

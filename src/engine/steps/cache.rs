@@ -19,7 +19,7 @@ use crate::{
     event::{BlobId, CommitId, Event, Failure, FailureKind, Isolation, RunId, Success},
     git::{Captured, Change, Edit, Expected, GitError, Mode, Repository, Scope, ref_of},
     journal::read_plain,
-    plan::{AgentSpec, Plan, PlannedStep, Work},
+    plan::{AgentSpec, Plan, PlannedStep, SandboxSpec, Work},
     prompts,
     secrets::Secrets,
     skills::Shelf,
@@ -288,12 +288,16 @@ impl Makings<'_> {
             pins.map(|name| self.pins.get(&name).cloned().unwrap_or(name)).collect::<Vec<_>>()
         };
         let skills: Vec<&str> = agent.skills.iter().filter_map(|name| Some(self.shelf.get(name)?.body.as_str())).collect();
-        json!({
+        let mut made_of = json!({
             "models": agent.model.choices, "effort": agent.model.effort, "system": system, "tools": agent.tools, "provider_tools": agent.provider_tools,
             "rules": [agent.rules.allow, agent.rules.ask, agent.rules.deny], "access": format!("{:?}", agent.access),
             "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
             "cwd": agent.cwd.as_ref().map(|text| &text.value),
-        })
+        });
+        if agent.sandbox != SandboxSpec::default() {
+            made_of["sandbox"] = json!([format!("{:?}", agent.sandbox.network), agent.sandbox.read, agent.sandbox.write]);
+        }
+        made_of
     }
 }
 

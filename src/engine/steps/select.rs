@@ -362,7 +362,11 @@ fn given(progress: &SelectProgress) -> Option<Vote> {
 
 /// A judge reads, whatever its agent may do elsewhere.
 fn reader(agent: &Arc<AgentSpec>) -> Arc<AgentSpec> {
-    if agent.access == Access::Read { agent.clone() } else { Arc::new(AgentSpec { access: Access::Read, ..(**agent).clone() }) }
+    if agent.access == Access::Read {
+        agent.clone()
+    } else {
+        Arc::new(AgentSpec { access: Access::Read, sandbox: agent.sandbox.to_read(), ..(**agent).clone() })
+    }
 }
 
 fn mean(votes: &[Vote]) -> Scores {

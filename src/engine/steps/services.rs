@@ -4,6 +4,7 @@ use super::{
         inbox::Inbox,
         people::{Asker, Spoken},
         token::Tokens,
+        walls,
     },
     Workplace,
     hold::{self, Writes},
@@ -180,17 +181,22 @@ impl Services {
         let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
         let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
         let kept = self.artefacts.folder.join("inputs").canonicalize();
+        let opened = |paths| walls::places(paths, self.home.as_deref()).filter_map(|path| path.canonicalize().ok());
+        let writable: Vec<PathBuf> = opened(&spec.sandbox.write).collect();
         let reads = spec
             .skills
             .iter()
             .filter_map(|name| self.shelf.get(name)?.dir.as_ref()?.canonicalize().ok())
             .chain(kept)
+            .chain(opened(&spec.sandbox.read))
+            .chain(writable.iter().cloned())
             .chain(place.links.iter().cloned())
             .collect();
         // Rules may name the workspace or the main checkout; a denied path stays denied in both.
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
         let writes = place.scope.as_deref().map_or(Writes::All, Writes::Within);
         let confine = self.confinement(&place.root, (spec.access == Access::Write).then_some(writes), &place.links);
+        let confine = walls::opened(confine, &spec.sandbox, self.home.as_deref());
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
         Ok(Session {
             node: node.clone(),
@@ -209,6 +215,8 @@ impl Services {
                 secrets: self.secrets.clone(),
                 root: place.root,
             },
+            free_shell: self.free_shell,
+            reaches_out: self.reaches_out || spec.sandbox.reaches_out(),
             spec,
             worktree: place.worktree,
             coming: place.coming,
@@ -217,9 +225,8 @@ impl Services {
             run: run.run.0.clone(),
             transcript: self.dir.journal(),
             home: self.home.clone(),
+            writable,
             project: self.project.clone(),
-            free_shell: self.free_shell,
-            reaches_out: self.reaches_out,
             is_retried: false,
         })
     }

@@ -290,6 +290,7 @@ impl SubAgents {
         own.max_depth = own.max_depth.min(chief.max_depth - 1);
         join(&mut own.rules.deny, &chief.rules.deny);
         join(&mut own.rules.ask, &chief.rules.ask);
+        own.sandbox = own.sandbox.within(&chief.sandbox);
         let mut hooks = chief.hooks.clone();
         join(&mut hooks, &own.hooks);
         own.hooks = hooks;
