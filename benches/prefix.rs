@@ -1,46 +1,59 @@
 //! How much of one request the next one begins with: what a provider's prompt cache can read, worked out from the bytes.
+//!
+//! The prefix of a request is all of it up to the end of what was said, as it is sent. What stands behind is no part of the prompt: the
+//! longest reply that is asked for, which is another one where a cap is raised and near the end of the window, and what is
+//! asked for once. The conversations here have all of that.
 use spinney::{
     event::{NodeId, StepId},
-    llm::{Endpoint, ModelCall, ModelError, Ordinal, Protocol, Target, provider},
+    llm::{BUILT_IN, Endpoint, ModelCall, ModelError, Ordinal, Protocol, Target, capabilities, provider},
     message::{Block, Message, Role, ToolCall, ToolResult, ToolSpec},
 };
 use std::sync::Arc;
 
 /// Bytes of each tool result.
 const RESULT: usize = 2_048;
-/// What marks a place in an Anthropic request up to which the cache is kept. It is a direction to the provider and no part of the prompt, and
-/// it moves on with the conversation.
+/// What marks a place in an Anthropic request up to which the cache is kept. It is a direction to the provider and no part of the prompt.
 const MARK: &str = r#""cache_control":{"type":"ephemeral"}"#;
 
-/// What of the shorter of two consecutive requests the other begins with, from 0 to 1.
+/// What of the prefix of the shorter of two consecutive requests the other begins with, from 0 to 1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     /// Of the bytes as they are sent.
     pub(crate) sent: f64,
-    /// Of the prompt: the same without the marks.
+    /// Of the same without the marks.
     pub(crate) prompt: f64,
 }
 
-/// Returns the shares of a conversation of so many turns, each with a word on it, two calls and their results.
+/// Returns the endpoint of a protocol's own provider.
+///
+/// # Panics
+/// Never: there is one for each.
+pub(crate) fn own(protocol: Protocol) -> Endpoint {
+    let built_in = BUILT_IN.iter().find(|built_in| built_in.protocol == protocol).expect("every protocol has one");
+    Endpoint::new(built_in.name, protocol, built_in.url)
+}
+
+/// Returns the shares of a conversation of so many turns, each with a word on it, its calls and their results. It comes to its
+/// window's end, and replies are capped and asked for without the cap in between.
 ///
 /// # Errors
 /// Where a request cannot be written.
-pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Vec<Share>, ModelError> {
-    let endpoint = Endpoint::new("p", protocol, "http://127.0.0.1");
+pub(crate) fn shares(endpoint: &Endpoint, model: &str, turns: usize, calls: impl Fn(usize) -> usize) -> Result<Vec<Share>, ModelError> {
     let node = NodeId::step(&StepId::from("work"));
     let tools: Vec<ToolSpec> = ["Bash", "Edit", "Glob", "Grep", "Read", "Write"].map(tool).into();
     let system = "You write code, carefully and in small steps. ".repeat(60);
     let mut messages = vec![Arc::new(Message::user(&"Mend the parser, and say what you did. ".repeat(20)))];
     let request = |messages: &[Arc<Message>]| {
+        let turn = messages.len() / 2;
         let call = ModelCall {
             node: &node,
             ordinal: Ordinal::default(),
             agent: "coder",
             models: &[],
             effort: None,
-            max_output_tokens: None,
-            is_longest: false,
-            prompt_tokens: 0,
+            max_output_tokens: matches!(turn % 7, 3 | 4).then_some(4_096),
+            is_longest: turn % 7 == 4,
+            prompt_tokens: capabilities(model).window * turn as u64 / turns as u64,
             system: &system,
             tools: &tools,
             provider_tools: &[],
@@ -50,25 +63,31 @@ pub(crate) fn shares(protocol: Protocol, model: &str, turns: usize) -> Result<Ve
             container: None,
             messages,
         };
-        provider(protocol).request(&call, Target { endpoint: &endpoint, model }).map(|request| String::from_utf8_lossy(&request.body).into_owned())
+        provider(endpoint.protocol).request(&call, Target { endpoint, model }).map(|request| prefix(&String::from_utf8_lossy(&request.body)))
     };
     let mut before = request(&messages)?;
     let mut shares = Vec::with_capacity(turns);
     for turn in 0..turns {
-        let calls = [0, 1].map(|n| ToolCall {
-            id: format!("call_{turn}_{n}"),
-            name: "Read".to_owned(),
-            input: serde_json::json!({"file_path": format!("src/{turn}.rs"), "offset": n}),
-        });
+        let calls: Vec<ToolCall> = (0..calls(turn)).map(|n| read(turn, n)).collect();
         let said = [Block::text("I look at the next file.")].into_iter().chain(calls.iter().map(Block::tool_call)).collect();
         messages.push(Arc::new(Message { role: Role::Assistant, blocks: said }));
-        let results = calls.map(|call| ToolResult::new(&call.id, format!("{turn} ").repeat(RESULT / 4), false));
+        let results: Vec<ToolResult> = calls.iter().map(|call| ToolResult::new(&call.id, format!("{turn} ").repeat(RESULT / 4), false)).collect();
         messages.push(Arc::new(Message::results(&results, None)));
         let after = request(&messages)?;
         shares.push(Share { sent: share(&before, &after), prompt: share(&unmarked(&before), &unmarked(&after)) });
         before = after;
     }
     Ok(shares)
+}
+
+/// Returns a request up to the end of what was said: no list stands behind.
+fn prefix(body: &str) -> String {
+    body[..body.rfind(']').map_or(0, |at| at + 1)].to_owned()
+}
+
+fn read(turn: usize, n: usize) -> ToolCall {
+    let input = serde_json::json!({"file_path": format!("src/{turn}.rs"), "offset": n});
+    ToolCall { id: format!("call_{turn}_{n}"), name: "Read".to_owned(), input }
 }
 
 fn tool(name: &str) -> ToolSpec {

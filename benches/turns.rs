@@ -60,16 +60,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The least that consecutive requests of a conversation of 200 turns share.
+/// The least that consecutive requests of a conversation of 200 turns share of their prefixes.
 fn prefixes() -> Result<(), Box<dyn Error>> {
-    row(["least shared prefix", "of the prompt", "of the bytes sent"]);
+    row(["least shared prefix", "without marks", "as sent"]);
     for (protocol, model) in [
         (Protocol::Anthropic, "claude-sonnet-5-5"),
         (Protocol::OpenAiResponses, "gpt-6-sol"),
         (Protocol::OpenAiChat, "qwen3"),
         (Protocol::Gemini, "gemini-3.7-flash"),
     ] {
-        let shares = prefix::shares(protocol, model, 200)?;
+        let shares = prefix::shares(&prefix::own(protocol), model, 200, |_| 2)?;
         let least = |of: fn(&prefix::Share) -> f64| format!("{:.3} %", 100.0 * shares.iter().map(of).fold(1.0, f64::min));
         row([&format!("{protocol:?}"), &least(|share| share.prompt), &least(|share| share.sent)]);
     }

@@ -5,7 +5,7 @@
 //! may be had another time, the agent waits for that, unless its step has its own way to try again.
 use super::{Agent, Trouble, compact};
 use crate::{
-    event::{Event, Failure, FailureKind},
+    event::{Event, Failure, FailureKind, UNTHINKING},
     llm::{Class, ModelError, ModelErrorKind},
 };
 
@@ -17,7 +17,7 @@ impl Agent<'_> {
             self.is_repaired = true;
             if let Some(messages) = compact::unthinking(self.talk.messages()).filter(|_| error.kind == ModelErrorKind::Unbound) {
                 // It is only what was thought that is not taken back: all that was said and done stays.
-                let (event, _) = self.shortened(&messages, "without thinking");
+                let (event, _) = self.shortened(&messages, UNTHINKING);
                 return self.record(event).await;
             }
             match self.compact(self.talk.estimated_prompt() * 3 / 4).await {

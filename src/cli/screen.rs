@@ -3,7 +3,8 @@ use super::report::{block, indent, line, plain};
 use crate::{
     engine::Models,
     event::{
-        Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success, Wake,
+        Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success,
+        UNTHINKING, Wake,
     },
     git::short_name,
     journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
@@ -82,6 +83,9 @@ impl Screen {
                 self.agents.entry(node.clone()).or_default().1 += 1;
                 let denied = result.is_error && (verdict.starts_with("denied") || matches!(verdict.as_str(), "malformed" | "unknown tool"));
                 denied.then(|| (node.to_string(), format!("{tool} {verdict}: {}", line(&result.text, 110)), Tone::Warn))
+            }
+            Event::Compacted { node, strategy, .. } if strategy == UNTHINKING => {
+                of(node, "goes on without what was thought, which is not taken back".to_owned(), Tone::Dim)
             }
             Event::Compacted { node, before, after, .. } => of(node, format!("conversation shortened, about {before} to {after} tokens"), Tone::Dim),
             Event::VerifyRan { node, passed, tail } => {

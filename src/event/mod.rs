@@ -34,6 +34,9 @@ pub struct Record {
     pub event: Event,
 }
 
+/// The strategy of a `Compacted` that leaves nothing out but what was thought, which the provider does not take back.
+pub const UNTHINKING: &str = "without thinking";
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -220,7 +223,7 @@ pub enum Event {
         cut: usize,
         /// What stands in their place.
         messages: Vec<Message>,
-        /// The strategy's name.
+        /// The strategy's name; [`UNTHINKING`] is one.
         strategy: String,
         /// Estimated tokens before.
         before: u64,
@@ -586,6 +589,14 @@ impl std::fmt::Display for Event {
 }
 
 impl Event {
+    /// Returns whether it says what becomes of a request to a model: a reply, what follows from none, or another one instead.
+    pub fn settles(&self) -> bool {
+        matches!(
+            self,
+            Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. } | Event::AttemptsLost { capped: true, .. }
+        )
+    }
+
     /// Returns the node this event is about, where it is about one.
     pub fn node(&self) -> Option<&NodeId> {
         match self {

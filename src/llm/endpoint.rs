@@ -212,6 +212,11 @@ impl Endpoint {
         capability::said_otherwise(model, &said)
     }
 
+    /// Returns whether it is the provider itself that is asked, and no gateway or other server that speaks like it.
+    pub(super) fn is_at_own_address(&self) -> bool {
+        BUILT_IN.iter().any(|built_in| built_in.protocol == self.protocol && self.base_url.strip_suffix("/v1").unwrap_or(&self.base_url) == built_in.url)
+    }
+
     /// Returns the same for a model whose answers cannot be held to a schema.
     pub(super) fn without_format(&self, model: &str) -> Endpoint {
         let mut endpoint = self.clone();

@@ -47,7 +47,8 @@ impl From<ModelError> for Fault {
     fn from(error: ModelError) -> Fault {
         let is_down = matches!(error.kind, ModelErrorKind::Overloaded | ModelErrorKind::Unreachable);
         let crowded = (error.kind == ModelErrorKind::Overloaded).then_some(Crowded::Theirs);
-        Fault { retry: error.kind.class() == Class::Wait, wait: None, crowded, is_down, error }
+        let retry = error.kind.class() == Class::Wait || error.kind == ModelErrorKind::Garbled;
+        Fault { retry, wait: None, crowded, is_down, error }
     }
 }
 

@@ -92,9 +92,9 @@ pub(super) fn string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Appends `,"key":raw`.
+/// Appends `,"key":raw`, without the comma where it is the first of its object.
 pub(super) fn push_field(out: &mut String, key: &str, raw: &str) {
-    out.push_str(",\"");
+    out.push_str(if out.ends_with('{') { "\"" } else { ",\"" });
     out.push_str(key);
     out.push_str("\":");
     out.push_str(raw);

@@ -31,6 +31,9 @@ use tracing::Instrument as _;
 /// How often one who waits for a place shows that it is alive, and says what it waits for.
 const BEAT: Duration = Duration::from_secs(1);
 
+/// How often a model is asked that stumbles over the form of its reply: each time is paid for.
+const STUMBLES: u32 = 3;
+
 /// How many times as many attempts may be made by one that is only told to slow down.
 const TURNS: u32 = 20;
 
@@ -66,7 +69,8 @@ impl Retries {
         if !fault.retry || fault.wait.is_some_and(|wait| wait > self.ceiling) {
             return Err(Ended::Told);
         }
-        if tries.failed >= self.max_attempts || tries.made >= self.max_attempts.saturating_mul(TURNS) {
+        let most = if fault.error.kind == ModelErrorKind::Garbled { STUMBLES.min(self.max_attempts) } else { self.max_attempts };
+        if tries.failed >= most || tries.made >= self.max_attempts.saturating_mul(TURNS) {
             return Err(Ended::Tried);
         }
         let mut random = fastrand::Rng::with_seed(self.seed ^ salt);

@@ -98,6 +98,18 @@ pub struct Ordinal {
     pub settled: u32,
 }
 
+/// What became of a request at the accounts of its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Booking {
+    /// What it is expected to use was set aside for it.
+    Admitted,
+    /// Too little is left for it.
+    Refused,
+    /// What it used was charged.
+    Settled,
+}
+
 /// What an agent talks to.
 #[async_trait]
 pub trait Model: Send + Sync {
@@ -119,6 +131,13 @@ pub trait Model: Send + Sync {
     fn price(&self, _model: &str, _usage: &Usage) -> Option<f64> {
         None
     }
+
+    /// Waits until it is a request's turn to be held against the accounts or, as `is_settled` says, to be charged: only who answers from a
+    /// recording keeps an order.
+    async fn turn(&self, _node: &NodeId, _ordinal: Ordinal, _is_settled: bool) {}
+
+    /// Takes note of what became of a request at the accounts, in the order in which it did: nothing else is booked meanwhile.
+    fn booked(&self, _node: &NodeId, _ordinal: Ordinal, _how: Booking) {}
 
     /// Returns whether the replies come from a script and not from a model.
     fn is_scripted(&self) -> bool {
@@ -198,6 +217,8 @@ pub enum ModelErrorKind {
     Overloaded,
     /// The stream ended, stalled or broke before its terminal event; retried until the ceiling.
     Cut,
+    /// The reply came to its end, and the model stumbled over the form of what it wanted to say; asked for again a few times.
+    Garbled,
     /// The provider's spend limit: waiting does not mend it.
     SpendLimit,
     /// The provider asks to wait longer than anybody waits here.
@@ -235,7 +256,8 @@ impl ModelErrorKind {
         match self {
             ModelErrorKind::Unreachable | ModelErrorKind::Overloaded | ModelErrorKind::Cut => Class::Wait,
             ModelErrorKind::TooLong | ModelErrorKind::Unbound | ModelErrorKind::Capped => Class::Repair,
-            ModelErrorKind::SpendLimit
+            ModelErrorKind::Garbled
+            | ModelErrorKind::SpendLimit
             | ModelErrorKind::Later
             | ModelErrorKind::Unauthorized
             | ModelErrorKind::UnknownModel
@@ -255,6 +277,7 @@ impl ModelErrorKind {
             ModelErrorKind::Unreachable => "unreachable",
             ModelErrorKind::Overloaded => "overloaded",
             ModelErrorKind::Cut => "cut",
+            ModelErrorKind::Garbled => "garbled",
             ModelErrorKind::SpendLimit => "spend_limit",
             ModelErrorKind::Later => "later",
             ModelErrorKind::Unauthorized => "unauthorized",

@@ -4,7 +4,7 @@ use super::super::{
     screen::{Tone, answered, failure_text, paint, plural, short, skip_word, thousands},
 };
 use crate::{
-    event::{CommitId, Delivery, HookVerdict, Isolation, NodeId, Outcome, Record, Wake, Why},
+    event::{CommitId, Delivery, HookVerdict, Isolation, NodeId, Outcome, Record, UNTHINKING, Wake, Why},
     journal::Spent,
     message::StopReason,
 };
@@ -121,6 +121,9 @@ impl Screen {
             Entry::Hook(hook) => self.hook(hook, 2),
             Entry::Verified { passed: true, .. } => self.say("checks", "green", Tone::Good),
             Entry::Verified { tail, .. } => self.tail("checks", "red", tail),
+            Entry::Compacted { strategy: UNTHINKING, .. } => {
+                self.say("goes on", "without what was thought, which the provider did not take back", Tone::Dim);
+            }
             Entry::Compacted { before, after, strategy } => {
                 self.say("shortened", &format!("the conversation, from about {} to {} tokens ({strategy})", thousands(*before), thousands(*after)), Tone::Dim);
             }

@@ -25,6 +25,8 @@ pub(super) struct MessagesDecoder {
     ids: Ids,
     open: BTreeMap<u64, Open>,
     done: BTreeMap<u64, Option<Block>>,
+    /// A block that is no block, by its index: no harm where the reply was cut in it.
+    broken: Option<(u64, &'static str)>,
     stop: Option<StopReason>,
     guess: Guess,
     counts: Counts,
@@ -48,6 +50,7 @@ impl MessagesDecoder {
             ids: Ids::of(call.messages),
             open: BTreeMap::new(),
             done: BTreeMap::new(),
+            broken: None,
             stop: None,
             guess: Guess::of(call),
             counts: Counts::default(),
@@ -107,7 +110,10 @@ impl MessagesDecoder {
     fn stop_block(&mut self, event: &Fields) -> Result<Heard, ModelError> {
         let index = self.index(event)?;
         let open = self.open.remove(&index).ok_or_else(|| self.cut("a block stopped that is not open"))?;
-        let block = open.close(&mut self.ids).map_err(|what| self.cut(what))?;
+        let block = open.close(&mut self.ids).unwrap_or_else(|what| {
+            self.broken.get_or_insert((index, what));
+            None
+        });
         self.done.insert(index, block);
         Ok(Heard::Progress)
     }
@@ -177,6 +183,11 @@ impl Decoder for MessagesDecoder {
         };
         if !self.open.is_empty() {
             return Err(self.cut("the stream ended within a block"));
+        }
+        let is_cut = matches!(stop, StopReason::MaxTokens | StopReason::WindowExceeded);
+        let is_last = |index| self.done.last_key_value().is_some_and(|(last, _)| *last == index);
+        if let Some((_, what)) = self.broken.filter(|(index, _)| !is_cut || !is_last(*index)) {
+            return Err(ModelError::new(ModelErrorKind::Garbled, format!("{}: {what}", self.label)));
         }
         let blocks: Vec<Block> = self.done.values().flatten().cloned().collect();
         let stop = settle(stop, &blocks);

@@ -1,4 +1,9 @@
-//! Anthropic Messages, streaming. The bytes of history are joined, never written again; only the cache marks move.
+//! Anthropic Messages, streaming. The bytes of history are joined, never written again.
+//!
+//! Marks say up to where the cache is kept: behind the tools, behind the system text, and two within the conversation. Anthropic itself
+//! sets the last of them by one field of the request (Bedrock and Vertex refuse that: `UKGovernmentBEIS/inspect_ai#3851`), and then the
+//! other one stays where it is as long as the cache is found from the end, so that the bytes of a request are those of the one before.
+//! Elsewhere both stand on the last two turns of the user's and move on with them.
 mod decoder;
 
 use super::{
@@ -19,6 +24,8 @@ use serde_json::{Value, json};
 /// The version of the API that is asked for, unless the endpoint's headers name another.
 pub(super) const VERSION: &str = "2026-10-21";
 const CACHE_MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
+/// From a mark on the provider looks back for what it has cached over so many blocks.
+const LOOK_BACK: usize = 20;
 
 /// The wire format.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +43,7 @@ impl Provider for Anthropic {
     }
 
     fn own_words(&self) -> &'static [&'static str] {
-        &["model", "max_tokens", "stream", "thinking", "output_config", "tools", "tool_choice", "system", "messages", "container"]
+        &["model", "max_tokens", "stream", "cache_control", "thinking", "output_config", "tools", "tool_choice", "system", "messages", "container"]
     }
 
     fn decoder(&self, call: &ModelCall<'_>, target: Target<'_>) -> Box<dyn Decoder> {
@@ -51,8 +58,11 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
     out.push_str("{\"model\":");
     push_string(&mut out, target.model);
-    push_field(&mut out, "max_tokens", &max_tokens.to_string());
     push_field(&mut out, "stream", "true");
+    let is_anthropic = target.endpoint.is_at_own_address();
+    if is_anthropic {
+        out.push_str(CACHE_MARK);
+    }
     match model.thinking {
         Thinking::Unsaid => {}
         Thinking::Adaptive => push_field(&mut out, "thinking", r#"{"type":"adaptive"}"#),
@@ -73,8 +83,11 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         let mark = if prefix.is_cached_with(text.len()) { CACHE_MARK } else { "" };
         push_field(&mut out, "system", &format!(r#"[{{"type":"text","text":{text}{mark}}}]"#));
     }
-    push_field(&mut out, "messages", &messages(&turns(call, &model, trim), &mut prefix));
-    // Behind the messages, as all that comes up in the middle of a conversation.
+    let turns = turns(call, &model, trim);
+    let marked = if is_anthropic { stable(&turns).into_iter().collect() } else { newest(&turns) };
+    push_field(&mut out, "messages", &messages(&turns, &marked, &mut prefix));
+    // Behind the messages, as all that is another in the middle of a conversation.
+    push_field(&mut out, "max_tokens", &max_tokens.to_string());
     if let Some(container) = call.container {
         push_field(&mut out, "container", &string(container));
     }
@@ -135,11 +148,15 @@ fn tools(tools: &[ToolSpec], provider_tools: &[ProviderTool], prefix: &mut Prefi
     format!("[{all}{mark}}}]")
 }
 
-/// Leaves out thinking that is refused: that which was cut before it was signed, and that which ends a message, where nothing came
-/// of it.
+/// Leaves out what is refused: thinking that was cut before it was signed, thinking that ends a message, where nothing came of it, and
+/// what a tool at the provider was asked by a reply that was cut before it ran. (Where one of ours was called too, it runs later.)
 fn trim(blocks: &mut Vec<&Block>) {
     let is_unsigned = |block: &Block| kept(block, "signature").is_none_or(|signature| signature.len() <= 2);
     blocks.retain(|block| !(matches!(block.view(), View::Thinking(_)) && is_unsigned(block)));
+    if !blocks.iter().any(|block| matches!(block.view(), View::ToolCall(_))) {
+        let unanswered = unanswered(blocks);
+        blocks.retain(|block| !is_asked_there(block) || told(block, "id").is_none_or(|id| !unanswered.contains(&id)));
+    }
     while blocks.last().is_some_and(|block| is_thinking(block)) {
         blocks.pop();
     }
@@ -153,9 +170,26 @@ fn is_thinking(block: &Block) -> bool {
     }
 }
 
-fn messages(turns: &[Turn<'_>], prefix: &mut Prefix) -> String {
-    // With the ends of tools and system these make the four marks that are allowed.
-    let marked: Vec<usize> = turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == Role::User).map(|(n, _)| n).take(2).collect();
+/// Returns the last two turns of the user's. With the ends of tools and system they make the four marks that are allowed.
+fn newest(turns: &[Turn<'_>]) -> Vec<usize> {
+    turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == Role::User).map(|(n, _)| n).take(2).collect()
+}
+
+/// Returns the turn of the user's from which on the cache is found from the end, whatever stands between: the first one, or the last
+/// behind which one reply and its results have more blocks than are looked back over. `None` while it is the last of all.
+fn stable(turns: &[Turn<'_>]) -> Option<usize> {
+    let (mut stable, mut before, mut blocks) = (None, None, 0);
+    for (n, turn) in turns.iter().enumerate() {
+        blocks += turn.blocks.len();
+        if turn.role == Role::User {
+            stable = stable.filter(|_| blocks < LOOK_BACK).or(before);
+            (before, blocks) = (Some(n), 0);
+        }
+    }
+    stable
+}
+
+fn messages(turns: &[Turn<'_>], marked: &[usize], prefix: &mut Prefix) -> String {
     let mut out = String::from("[");
     for (n, turn) in turns.iter().enumerate() {
         if n > 0 {
@@ -165,8 +199,13 @@ fn messages(turns: &[Turn<'_>], prefix: &mut Prefix) -> String {
             Role::User => r#"{"role":"user","content":["#,
             Role::Assistant => r#"{"role":"assistant","content":["#,
         });
-        if let Some(results) =
-            turn.role.eq(&Role::User).then(|| n.checked_sub(1)).flatten().filter(|before| waits(&turns[*before])).and_then(|_| only_results(turn))
+        if let Some(results) = turn
+            .role
+            .eq(&Role::User)
+            .then(|| n.checked_sub(1))
+            .flatten()
+            .filter(|before| !unanswered(&turns[*before].blocks).is_empty())
+            .and_then(|_| only_results(turn))
         {
             prefix.bytes += results.len();
             out.push_str(&results);
@@ -195,12 +234,24 @@ fn messages(turns: &[Turn<'_>], prefix: &mut Prefix) -> String {
     out
 }
 
-/// Returns whether a tool that runs at the provider waits for one of ours.
-fn waits(turn: &Turn<'_>) -> bool {
-    let told = |block: &&Block, key: &str| Fields::parse(block.raw().as_str()).ok()?.text(key);
-    let answered: Vec<String> = turn.blocks.iter().filter_map(|block| told(block, "tool_use_id")).collect();
-    let asked = turn.blocks.iter().filter(|block| matches!(block.view(), View::Other(kind) if kind == "server_tool_use"));
-    asked.filter_map(|block| told(block, "id")).any(|id| !answered.contains(&id))
+/// Returns what of the tools that run at the provider has no result in the same turn, by id. Where one of ours was called too, it waits
+/// for that.
+fn unanswered(blocks: &[&Block]) -> Vec<String> {
+    let mut asked: Vec<String> = blocks.iter().filter(|block| is_asked_there(block)).filter_map(|block| told(block, "id")).collect();
+    if !asked.is_empty() {
+        let answered: Vec<String> = blocks.iter().filter_map(|block| told(block, "tool_use_id")).collect();
+        asked.retain(|id| !answered.contains(id));
+    }
+    asked
+}
+
+/// Returns whether a block asks a tool at the provider.
+fn is_asked_there(block: &Block) -> bool {
+    matches!(block.view(), View::Other(kind) if matches!(kind.as_str(), "server_tool_use" | "mcp_tool_use"))
+}
+
+fn told(block: &Block, key: &str) -> Option<String> {
+    Fields::parse(block.raw().as_str()).ok()?.text(key)
 }
 
 /// Writes a turn as nothing but results, as it must be where a provider's tool waits for them: what else is said stands in the last.

@@ -33,6 +33,8 @@ const SPENT: &[Row] = &[
     ("key limit exceeded", "OpenRouter, at 403: gptme/gptme#1449"),
     ("used all available credits", "xAI, at 429 and 403: continuedev/continue#10373, Anantys-oss/koan#2412"),
     ("requires more credits", "OpenRouter: anomalyco/opencode#12219"),
+    ("prepayment credits are depleted", "Gemini, at 429: dyad-sh/dyad#3626, JeffOtano/roni#125"),
+    ("exceeded its monthly spending cap", "Gemini, at 429, of a project or a billing account"),
 ];
 
 /// What was thought before is not taken back.

@@ -136,7 +136,9 @@ impl GeminiDecoder {
                 Ok(StopReason::Refusal { category: word.to_ascii_lowercase() })
             }
             // The model stumbled over the form of what it wanted to say: another attempt says it again.
-            Some(word @ ("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MALFORMED_RESPONSE")) => Err(self.cut(&format!("the reply is broken ({word})"))),
+            Some(word @ ("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MALFORMED_RESPONSE")) => {
+                Err(ModelError::new(ModelErrorKind::Garbled, format!("{}: the reply is broken ({word})", self.label)))
+            }
             Some("MISSING_THOUGHT_SIGNATURE") => {
                 Err(ModelError::new(ModelErrorKind::Rejected, format!("{}: a thought's signature is missing in the request", self.label)))
             }

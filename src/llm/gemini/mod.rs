@@ -43,13 +43,13 @@ impl Provider for Gemini {
     }
 }
 
-/// Writes the body, the contents last: so one request begins with almost all bytes of the one before.
+/// Writes the body, the contents as far behind as can be: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
-    out.push_str(r#"{"generationConfig":"#);
+    out.push('{');
     let model = target.capabilities();
     let declared = declared(call, &model);
-    out.push_str(&config(call, declared.format, (&model, target))?);
+    let config = config(call, declared.format, (&model, target))?;
     let (forced, declared) = (declared.is_forced, declared.tools);
     let mut tools: Vec<String> = call.provider_tools.iter().map(|tool| at_the_provider(*tool).to_owned()).collect();
     if !declared.is_empty() {
@@ -62,6 +62,8 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         push_field(&mut out, "systemInstruction", &format!(r#"{{"parts":[{{"text":{}}}]}}"#, string(call.system)));
     }
     push_field(&mut out, "contents", &contents(&turns(call, &model, trim)));
+    // Behind the contents, since the longest reply may be another in the middle of a conversation.
+    push_field(&mut out, "generationConfig", &config);
     let mut choice = Fields::default();
     if forced {
         choice.set("functionCallingConfig", format!(r#"{{"mode":"ANY","allowedFunctionNames":["{SUBMIT}"]}}"#));

@@ -46,7 +46,7 @@ impl Provider for OpenAiChat {
     }
 }
 
-/// Writes the body, the messages last: so one request begins with almost all bytes of the one before.
+/// Writes the body, the messages as far behind as can be: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let model = target.capabilities();
     if let Some(tool) = call.provider_tools.first() {
@@ -58,9 +58,6 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     push_string(&mut out, target.model);
     push_field(&mut out, "stream", "true");
     push_field(&mut out, "stream_options", r#"{"include_usage":true}"#);
-    if let Some(tokens) = longest(call, &model, target) {
-        push_field(&mut out, if model.counts_reasoning { "max_completion_tokens" } else { "max_tokens" }, &tokens.to_string());
-    }
     if let Some(word) = effort(call, &model, target)?.or((model.thinking == Thinking::Disabled).then_some("none")) {
         push_field(&mut out, "reasoning_effort", &string(word));
     }
@@ -75,6 +72,10 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
         push_field(&mut out, "tools", &tools(&declared.tools));
     }
     push_field(&mut out, "messages", &messages(call.system, &turns(call, &model, trim), model.wants_reasoning_back));
+    // Behind the messages, as all that is another in the middle of a conversation.
+    if let Some(tokens) = longest(call, &model, target) {
+        push_field(&mut out, if model.counts_reasoning { "max_completion_tokens" } else { "max_tokens" }, &tokens.to_string());
+    }
     if declared.is_forced {
         push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","function":{{"name":"{SUBMIT}"}}}}"#));
     }

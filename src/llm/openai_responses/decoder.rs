@@ -94,8 +94,9 @@ impl ResponsesDecoder {
         let most = output.len();
         for (index, item) in (0..).zip(output.into_iter().take(MAX_ITEMS)) {
             let Some(item) = raw_object(item.get()).filter(|item| !self.is_known(item, &["id", "call_id"])) else { continue };
-            // One under another name in the place of one that came is that one.
-            if !self.items.contains_key(&index) || self.items.len() < most {
+            // One under another name in the place of one that came is that one, unless it is another and one is missing.
+            let is_that_one = self.items.get(&index).is_some_and(|there| is_alike(there, &item));
+            if !self.items.contains_key(&index) || (!is_that_one && self.items.len() < most) {
                 self.put(Some(index), item);
             }
         }
@@ -160,6 +161,13 @@ fn names(item: &str) -> impl Iterator<Item = (&'static str, String)> {
     let id = said("id").map(|id| ("id", format!("id {id}")));
     let call = said("call_id").map(|id| ("call_id", format!("call {id} {:?} {:?}", said("name"), said("arguments"))));
     id.into_iter().chain(call)
+}
+
+/// Returns whether two items in one place are the same whatever they are called: of one kind, and as calls asking for the same.
+fn is_alike(one: &str, other: &str) -> bool {
+    let (one, other) = (Fields::parse(one).unwrap_or_default(), Fields::parse(other).unwrap_or_default());
+    let same = |name: &str| one.text(name) == other.text(name);
+    same("type") && (one.text("type").is_none_or(|kind| kind != "function_call") || (same("name") && same("arguments")))
 }
 
 fn raw_object(raw: &str) -> Option<String> {

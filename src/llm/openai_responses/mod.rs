@@ -48,7 +48,7 @@ impl Provider for OpenAiResponses {
     }
 }
 
-/// Writes the body, the items last: so one request begins with almost all bytes of the one before.
+/// Writes the body, the items as far behind as can be: so one request begins with almost all bytes of the one before.
 fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> {
     let model = target.capabilities();
     let mut out = String::with_capacity(1024 + call.messages.iter().map(|message| message.bytes() + 64).sum::<usize>());
@@ -76,9 +76,6 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     if !reasoning.is_empty() {
         push_field(&mut out, "reasoning", &serde_json::Value::Object(reasoning).to_string());
     }
-    if let Some(tokens) = longest(call, &model, target) {
-        push_field(&mut out, "max_output_tokens", &tokens.min(model.max_output).max(SHORTEST).to_string());
-    }
     push_extra(&mut out, &model, target);
     let declared = declared(call, &model);
     if let Some(schema) = declared.format {
@@ -94,6 +91,10 @@ fn body(call: &ModelCall<'_>, target: Target<'_>) -> Result<String, ModelError> 
     }
     push_field(&mut out, "prompt_cache_key", &string(&cache_key(call)));
     push_field(&mut out, "input", &input(&turns(call, &model, trim)));
+    // Behind the items, as all that is another in the middle of a conversation.
+    if let Some(tokens) = longest(call, &model, target) {
+        push_field(&mut out, "max_output_tokens", &tokens.min(model.max_output).max(SHORTEST).to_string());
+    }
     if declared.is_forced {
         push_field(&mut out, "tool_choice", &format!(r#"{{"type":"function","name":"{SUBMIT}"}}"#));
     }

@@ -204,11 +204,23 @@ fn what_breaks_the_grammar_is_a_failed_attempt() {
         vec![stop(0)],
         vec![json!({"type": "content_block_start", "content_block": {"type": "text"}})],
         vec![json!({"type": "content_block_start", "index": 0})],
-        [vec![start(0, json!({"type": "tool_use", "id": "a", "name": "", "input": {}})), stop(0)], vec![end("tool_use")]].concat(),
         vec![json!({"type": "message_stop"})],
         vec![json!([1, 2])],
     ] {
         assert_eq!(read(&events).unwrap_err().kind, ModelErrorKind::Cut, "{events:?}");
+    }
+    // What came to its end and cannot be read is no broken stream; in the last block of a reply that was cut it does no harm.
+    let nameless = vec![start(0, json!({"type": "tool_use", "id": "a", "name": "", "input": {}})), stop(0)];
+    let head = json!({"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}});
+    let half = |index| vec![start(index, head.clone()), delta(index, json!({"type": "input_json_delta", "partial_json": "{\"q\": \"a"})), stop(index)];
+    for events in
+        [[nameless, vec![end("tool_use")]].concat(), [half(0), vec![end("end_turn")]].concat(), [half(0), text(1, "a"), vec![end("max_tokens")]].concat()]
+    {
+        assert_eq!(read(&events).unwrap_err().kind, ModelErrorKind::Garbled, "{events:?}");
+    }
+    for word in ["max_tokens", "model_context_window_exceeded"] {
+        let reply = read(&[text(0, "a"), half(1), vec![end(word)]].concat()).unwrap();
+        assert_eq!((reply.blocks.len(), reply.text().as_str(), reply.stop.word()), (1, "a", word));
     }
     let many: Vec<Value> = (0..5_000).map(|index| start(index, json!({"type": "text", "text": ""}))).collect();
     assert_eq!(read(&many).unwrap_err().kind, ModelErrorKind::Cut);

@@ -74,7 +74,9 @@ fn calls_without_any_mark_between_them_are_split() {
     // The same index, no id, the arguments run together.
     let fragments = [json!([f(Some(0), None, Some("Read"), Some("{\"a\":1}"))]), json!([f(Some(0), None, None, Some("{\"a\":2}"))])];
     assert_eq!(read_calls(&fragments, "stop"), [r#"call_0_1 Read {"a":1}"#, r#"call_0_2 Read {"a":2}"#]);
-    // The same index and the same id.
+    // The same index and the same id, with the name and without it.
+    let fragments = [json!([f(Some(0), Some("x"), Some("Read"), Some("{\"a\":1}"))]), json!([f(Some(0), Some("x"), None, Some("{\"a\":2}"))])];
+    assert_eq!(read_calls(&fragments, "stop"), [r#"x Read {"a":1}"#, r#"call_0_2 Read {"a":2}"#]);
     let fragments = [json!([f(Some(0), Some("x"), Some("Read"), Some("{\"a\":1}"))]), json!([f(Some(0), Some("x"), Some("Grep"), Some("{\"a\":2}"))])];
     assert_eq!(read_calls(&fragments, "stop"), [r#"x Read {"a":1}"#, r#"x-2 Grep {"a":2}"#]);
 }

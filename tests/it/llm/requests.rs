@@ -54,7 +54,7 @@ fn an_anthropic_request_is_these_bytes() {
     let headers: Vec<(&str, &str)> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(headers, [("content-type", "application/json"), ("accept", "text/event-stream"), ("anthropic-version", "2026-10-21"), ("x-api-key", "sk-1")]);
     let wanted = [
-        r#"{"model":"claude-opus-5-5","max_tokens":128000,"stream":true,"thinking":{"type":"adaptive","display":"summarized"},"#,
+        r#"{"model":"claude-opus-5-5","stream":true,"cache_control":{"type":"ephemeral"},"thinking":{"type":"adaptive","display":"summarized"},"#,
         r#""output_config":{"effort":"high","format":{"type":"json_schema","schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}}},"#,
         r#""tools":[{"name":"Grep","description":"Greps","input_schema":{"type":"object","b":1,"a":2}},"#,
         r#"{"name":"Read","description":"Reads","input_schema":{"type":"object","b":1,"a":2},"cache_control":{"type":"ephemeral"}}],"#,
@@ -65,7 +65,7 @@ fn an_anthropic_request_is_these_bytes() {
         r#"{"type":"tool_use","id":"c2","name":"Grep","input":{"INVALID_JSON":"{"}}]},"#,
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"one"},"#,
         r#"{"type":"tool_result","tool_use_id":"c2","content":"not JSON","is_error":true},"#,
-        r#"{"type":"text","text":"Go on.","cache_control":{"type":"ephemeral"}}]}]}"#,
+        r#"{"type":"text","text":"Go on."}]}],"max_tokens":128000}"#,
     ];
     assert_eq!(String::from_utf8(request.body).unwrap(), wanted.concat());
 }
@@ -81,14 +81,14 @@ fn a_chat_request_is_these_bytes() {
     assert_eq!(request.url, "http://127.0.0.1:8080/v1/chat/completions");
     assert_eq!(request.headers.last().unwrap(), &("authorization".to_owned(), "Bearer k".to_owned()));
     let wanted = [
-        r#"{"model":"qwen3","stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"reasoning_effort":"low","#,
+        r#"{"model":"qwen3","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"low","#,
         r#""response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}}},"#,
         r#""tools":[{"type":"function","function":{"name":"Grep","description":"Greps","parameters":{"type":"object","b":1,"a":2}}},"#,
         r#"{"type":"function","function":{"name":"Read","description":"Reads","parameters":{"type":"object","b":1,"a":2}}}],"#,
         r#""messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Do \"it\"."},"#,
         r#"{"role":"assistant","content":"a\u2028b","tool_calls":[{"id":"c1","type":"function","function":{"name":"Read","arguments":"{\"n\": 1.10}"}},"#,
         r#"{"id":"c2","type":"function","function":{"name":"Grep","arguments":"{\"INVALID_JSON\":\"{\"}"}}]},"#,
-        r#"{"role":"tool","tool_call_id":"c1","content":"one"},{"role":"tool","tool_call_id":"c2","content":"not JSON"},{"role":"user","content":"Go on."}]}"#,
+        r#"{"role":"tool","tool_call_id":"c1","content":"one"},{"role":"tool","tool_call_id":"c2","content":"not JSON"},{"role":"user","content":"Go on."}],"max_tokens":100}"#,
     ];
     assert_eq!(String::from_utf8(request.body).unwrap(), wanted.concat());
 }
@@ -108,7 +108,7 @@ fn each_turn_repeats_the_bytes_of_the_one_before() {
     before.tools.clone_from(&talk.tools);
     let unmarked = |text: String| text.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
     let (first, second) = (unmarked(body(&anthropic(), "claude-opus-5-5", &before)), unmarked(body(&anthropic(), "claude-opus-5-5", &talk)));
-    assert!(second.starts_with(first.strip_suffix("]}").unwrap()), "{first}\n{second}");
+    assert!(second.starts_with(first.rsplit_once(r#"],"max_tokens""#).unwrap().0), "{first}\n{second}");
     assert_eq!(body(&anthropic(), "claude-opus-5-5", &talk), body(&anthropic(), "claude-opus-5-5", &talk));
 }
 
@@ -134,7 +134,8 @@ fn consecutive_messages_of_one_side_become_one() {
     // A turn that the provider paused is sent again as it is, the assistant last.
     talk.is_paused = true;
     talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![raw(r#"{"type":"server_tool_use","id":"s","name":"w","input":{}}"#)] }));
-    assert!(body(&anthropic(), "m", &talk).ends_with(r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"w","input":{}}]}]}"#));
+    let paused = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"w","input":{}}]}],"max_tokens":"#;
+    assert!(body(&anthropic(), "m", &talk).contains(paused));
 }
 
 #[test]
@@ -146,31 +147,70 @@ fn where_a_providers_tool_waits_for_ours_nothing_but_results_is_said() {
         let mut talk = Talk::new("anthropic/m", "x");
         talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: blocks.iter().map(|block| raw(block)).collect() }));
         talk.messages.push(Arc::new(Message::results(&[ToolResult::new("c1", "one", true)], Some("A hook says so."))));
-        body(&Endpoint::new("anthropic", Protocol::Anthropic, "http://127.0.0.1"), "m", &talk)
+        let body = body(&Endpoint::new("anthropic", Protocol::Anthropic, "http://127.0.0.1"), "m", &talk);
+        body.split_once(r#","max_tokens""#).unwrap().0.to_owned()
     };
     let hook = r#"{"type":"text","text":"A hook says so."}"#;
     let alone = format!(
-        r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1","content":[{{"type":"text","text":"one"}},{hook}],"is_error":true}}]}}]}}"#
+        r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1","content":[{{"type":"text","text":"one"}},{hook}],"is_error":true}}]}}]"#
     );
     assert!(said(&[search, call]).ends_with(&alone), "{}", said(&[search, call]));
-    let apart = format!(r#"{{"type":"tool_result","tool_use_id":"c1","content":"one","is_error":true}},{hook}]}}]}}"#);
+    let apart = format!(r#"{{"type":"tool_result","tool_use_id":"c1","content":"one","is_error":true}},{hook}]}}]"#);
     assert!(said(&[search, found, call]).ends_with(&apart), "{}", said(&[search, found, call]));
 }
 
 #[test]
-fn at_most_four_cache_marks_and_never_on_what_has_one() {
+fn what_a_cut_reply_asked_a_tool_at_the_provider_is_not_sent_back() {
+    let said = |blocks: &[&str], next: Message| {
+        let mut talk = Talk::new("anthropic/m", "x");
+        talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: blocks.iter().map(|block| raw(block)).collect() }));
+        talk.messages.push(Arc::new(next));
+        body(&Endpoint::new("anthropic", Protocol::Anthropic, "http://127.0.0.1"), "m", &talk)
+    };
+    let (text, call) = (r#"{"type":"text","text":"I look."}"#, r#"{"type":"tool_use","id":"c1","name":"Read","input":{}}"#);
+    for (kind, result) in [("server_tool_use", "web_search_tool_result"), ("mcp_tool_use", "mcp_tool_result")] {
+        let asks = format!(r#"{{"type":"{kind}","id":"s1","name":"web_search","input":{{}}}}"#);
+        let found = format!(r#"{{"type":"{result}","tool_use_id":"s1","content":[]}}"#);
+        let go_on = || Message::user("Go on.");
+        assert!(said(&[text, &asks], go_on()).contains(&format!(r#"{{"role":"assistant","content":[{text}]}}"#)), "{kind}");
+        assert!(said(&[&asks], go_on()).contains(r#"{"type":"text","text":"x"},{"type":"text","text":"Go on."}"#), "{kind}: nothing is left of it");
+        assert!(said(&[text, &asks, &found], go_on()).contains(&format!("[{text},{asks},{found}]")), "{kind}: it was answered");
+        // It waits for ours.
+        let results = Message::results(&[ToolResult::new("c1", "one", false)], None);
+        assert!(said(&[&asks, call], results).contains(&format!("[{asks},{call}]")), "{kind}");
+    }
+}
+
+/// A conversation of the user's turns `more 0` to `more 5`, the last reply but one with so many calls.
+fn in_turns(calls: usize) -> Talk {
     let mut talk = long("anthropic/claude-opus-5-5");
     for n in 0..6 {
-        talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: vec![Block::text("ok")] }));
-        talk.messages.push(Arc::new(Message::user(&format!("more {n}"))));
+        let ids: Vec<String> = (0..if n == 4 { calls } else { 1 }).map(|call| format!("call {n} {call}")).collect();
+        let made = ids.iter().map(|id| Block::tool_call(&ToolCall { id: id.clone(), name: "Read".to_owned(), input: json!({}) })).collect();
+        talk.messages.push(Arc::new(Message { role: Role::Assistant, blocks: made }));
+        let results: Vec<ToolResult> = ids.iter().map(|id| ToolResult::new(id, "ok", false)).collect();
+        talk.messages.push(Arc::new(Message::results(&results, Some(&format!("more {n}")))));
     }
-    let sent = body(&anthropic(), "claude-opus-5-5", &talk);
-    assert_eq!(sent.matches("cache_control").count(), 4);
-    assert!(sent.contains(r#""text":"more 5","cache_control""#) && sent.contains(r#""text":"more 4","cache_control""#));
+    talk
+}
+
+#[test]
+fn at_most_four_cache_marks_and_never_on_what_has_one() {
+    // Anthropic itself sets the last one, and looks back from it: the other one stays, unless more came at once than it looks back over.
+    let marked = |sent: &str| ["it\\\".", "Go on.", "more 3", "more 4", "more 5"].map(|text| sent.contains(&format!(r#"{text}","cache_control""#)));
+    for (calls, wanted) in [(1, [true, false, false, false, false]), (9, [true, false, false, false, false]), (10, [false, false, true, false, false])] {
+        let sent = body(&anthropic(), "claude-opus-5-5", &in_turns(calls));
+        assert_eq!((sent.matches("cache_control").count(), marked(&sent)), (4, wanted), "{calls} calls");
+        assert!(sent.starts_with(r#"{"model":"claude-opus-5-5","stream":true,"cache_control":{"type":"ephemeral"}"#));
+    }
+    // Others refuse the field that has it do so: both marks stand on the last two turns.
+    let other = Endpoint { base_url: "https://gateway.example".to_owned(), ..anthropic() };
+    let sent = body(&other, "claude-opus-5-5", &in_turns(1));
+    assert_eq!((sent.matches("cache_control").count(), marked(&sent)), (4, [false, false, false, true, true]));
     let mut marked = Talk::new("anthropic/m", "x");
     let text = r#"{"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}"#;
     marked.messages = vec![Arc::new(Message { role: Role::User, blocks: vec![raw(text), raw(r#"{"type":"document","x":1}"#)] })];
-    assert!(body(&anthropic(), "m", &marked).ends_with(&format!(r#""messages":[{{"role":"user","content":[{text},{{"type":"document","x":1}}]}}]}}"#)));
+    assert!(body(&other, "m", &marked).contains(&format!(r#""messages":[{{"role":"user","content":[{text},{{"type":"document","x":1}}]}}],"#)));
 }
 
 #[test]
@@ -181,7 +221,7 @@ fn a_model_gets_only_what_it_takes() {
     talk.max_output_tokens = Some(10_000_000);
     assert_eq!(
         body(&anthropic(), "claude-haiku-4-5", &talk),
-        r#"{"model":"claude-haiku-4-5","max_tokens":64000,"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}]}]}"#
+        r#"{"model":"claude-haiku-4-5","stream":true,"cache_control":{"type":"ephemeral"},"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"max_tokens":64000}"#
     );
     talk.effort = Some("huge".to_owned());
     let endpoint = anthropic();
@@ -221,7 +261,7 @@ fn openai_itself_gets_its_own_words() {
     assert!(body(&said, "qwen3", &talk).contains(r#""max_completion_tokens":5"#));
     let responses =
         |tokens| body(endpoints.get("openai").unwrap(), "gpt-6-sol", &Talk { max_output_tokens: Some(tokens), ..Talk::new("openai/gpt-6-sol", "x") });
-    assert!(responses(5).contains(r#""max_output_tokens":16,"#) && responses(17).contains(r#""max_output_tokens":17,"#), "it takes none below 16");
+    assert!(responses(5).ends_with(r#","max_output_tokens":16}"#) && responses(17).ends_with(r#","max_output_tokens":17}"#), "it takes none below 16");
     assert!(body(endpoints.get("ollama").unwrap(), "gpt-oss", &talk).contains(r#""max_tokens":5"#));
 }
 

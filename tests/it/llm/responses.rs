@@ -72,9 +72,9 @@ fn a_request_is_these_bytes() {
     talk.schema = Some(json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}));
     let wanted = [
         r#"{"model":"gpt-6-sol","stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"high","summary":"auto"},"#,
-        r#""max_output_tokens":100,"text":{"format":{"type":"json_schema","name":"answer","strict":false,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}}},"#,
+        r#""text":{"format":{"type":"json_schema","name":"answer","strict":false,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}}},"#,
         r#""tools":[{"type":"function","name":"Read","description":"Reads","parameters":{"type":"object","b":1},"strict":false}],"#,
-        r#""instructions":"Be brief.","prompt_cache_key":"spinney-KEY","input":[{"role":"user","content":[{"type":"input_text","text":"Do \"it\"."}]}]}"#,
+        r#""instructions":"Be brief.","prompt_cache_key":"spinney-KEY","input":[{"role":"user","content":[{"type":"input_text","text":"Do \"it\"."}]}],"max_output_tokens":100}"#,
     ];
     let body = sent(&endpoint(), "gpt-6-sol", &talk);
     let key = cache_key(&body);
@@ -144,6 +144,11 @@ fn only_the_terminal_event_ends_a_reply() {
 
 #[test]
 fn items_that_only_the_end_holds_are_taken_from_there() {
+    // Also where the others are called otherwise there than they were before.
+    let renamed = MESSAGE.replace("msg_1", "msg_other");
+    let whole = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{renamed},{CALL}]}}}}"#);
+    let reply = read(&[done(0, MESSAGE), whole]).unwrap();
+    assert_eq!((reply.text().as_str(), reply.blocks.len(), reply.calls().count(), &reply.stop), ("a\u{2028}b", 2, 1, &StopReason::ToolUse));
     let whole = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{REASONING},{CALL}]}}}}"#);
     let reply = read(&[done(0, REASONING), whole]).unwrap();
     assert_eq!((reply.blocks.len(), reply.calls().count(), &reply.stop), (2, 1, &StopReason::ToolUse));

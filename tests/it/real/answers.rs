@@ -314,15 +314,20 @@ fn searching(rules: &str) -> String {
 const SEARCH: &str = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query": "q"}}"#;
 const FOUND: &str = r#"{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https:\/\/example.com","encrypted_content":"RW4\/=="}],"n":1.10}"#;
 
+/// The events of one block, with a piece of its input where it comes in pieces.
+fn block(index: u32, block: &str, piece: Option<&str>) -> String {
+    let start = format!("data: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{block}}}\n\n");
+    let delta = piece.map(|piece| {
+        let delta = json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": piece}});
+        format!("data: {delta}\n\n")
+    });
+    format!("{start}{}data: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n", delta.unwrap_or_default())
+}
+
 /// A reply that the provider paused, after a search of its own.
 fn paused() -> Answer {
-    let block = |index: u32, block: &str| {
-        format!(
-            "data: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{block}}}\n\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n"
-        )
-    };
     let end = r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn","container":{"id":"container_1","expires_at":"2026-12-30T00:00:00Z"}},"usage":{"input_tokens":10,"output_tokens":9,"server_tool_use":{"web_search_requests":1}}}"#;
-    let stream = format!("{}{}data: {end}\n\ndata: {{\"type\":\"message_stop\"}}\n\n", block(0, SEARCH), block(1, FOUND));
+    let stream = format!("{}{}data: {end}\n\ndata: {{\"type\":\"message_stop\"}}\n\n", block(0, SEARCH, None), block(1, FOUND, None));
     Answer::Stream(stream.into_bytes())
 }
 
@@ -335,7 +340,7 @@ fn a_provider_tool_is_declared_its_blocks_kept_its_pause_continued_and_its_cost_
     let bodies: Vec<String> = server.asked().iter().map(|asked| String::from_utf8(asked.body.clone()).unwrap()).collect();
     assert!(bodies[0].contains(r#""tools":[{"type":"code_execution_20250825","name":"code_execution"},{"type":"web_search_20250305","name":"web_search"},"#));
     assert!(
-        bodies[1].ends_with(&format!(r#"{{"role":"assistant","content":[{SEARCH},{FOUND}]}}],"container":"container_1"}}"#)),
+        bodies[1].ends_with(&format!(r#"{{"role":"assistant","content":[{SEARCH},{FOUND}]}}],"max_tokens":128000,"container":"container_1"}}"#)),
         "as it came, and no word after it: {}",
         bodies[1]
     );
@@ -343,6 +348,66 @@ fn a_provider_tool_is_declared_its_blocks_kept_its_pause_continued_and_its_cost_
     let costs: Vec<f64> = records.iter().filter_map(|record| if let Event::ModelReplied { reply, .. } = &record.event { reply.usd } else { None }).collect();
     // 10 tokens in, 9 out, and one search at a cent.
     assert!((costs[0] - 0.010_11).abs() < 1e-9, "{costs:?}");
+}
+
+/// Where a reply is cut while it asks a tool at the provider, nothing ran there: it is gone on with as after a text that was cut.
+#[test]
+fn a_reply_that_was_cut_in_a_call_of_the_providers_tool_goes_on() {
+    let asks = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"code_execution","input":{}}"#;
+    for piece in [r#"{"code": "import pandas\nfor i in ra"#, r#"{"code": "1"}"#, ""] {
+        let first = format!(
+            "{}{}data: {}\n\ndata: {{\"type\":\"message_stop\"}}\n\n",
+            block(0, r#"{"type":"text","text":"It is in the mid"}"#, None),
+            block(1, asks, Some(piece)),
+            r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"input_tokens":10,"output_tokens":9}}"#
+        );
+        let server = Hosted::start(move |asked| {
+            let answer = if asked.turn() == 0 { Answer::Stream(first.clone().into_bytes()) } else { Answer::Say(done("dle.")) };
+            (answer, Delivery::default())
+        });
+        let bench = bench(Wire::Messages, &server).workflow("one", &searching(""));
+        let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
+        assert_eq!((server.asked().len(), server.problems()), (2, Vec::<String>::new()), "{piece}");
+        assert_eq!(outcome(&records, "work")["succeeded"]["output"], "It is in the middle.", "{piece}");
+        assert_eq!(server.asked()[1].json["messages"][1]["content"], json!([{"type": "text", "text": "It is in the mid"}]), "{piece}");
+    }
+}
+
+/// A model that only says what it is about has said something, but given no answer.
+#[test]
+fn what_a_model_says_on_its_way_alone_is_no_answer_and_not_nothing() {
+    let server = Hosted::start(|asked| {
+        let item = json!({"id": format!("msg_{}", asked.number), "type": "message", "role": "assistant", "phase": "commentary", "content": [{"type": "output_text", "text": "I think aloud."}]});
+        let events = [
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+            json!({"type": "response.completed", "response": {"status": "completed", "usage": {"input_tokens": 9, "output_tokens": 3}}}),
+        ];
+        (Answer::Stream(events.map(|event| format!("data: {event}\n\n")).concat().into_bytes()), Delivery::default())
+    });
+    let bench = bench(Wire::Responses, &server).workflow("one", ONE);
+    let records = run(&bench, "openai/gpt-6-sol", 1);
+    let told = outcome(&records, "work")["failed"]["message"].as_str().unwrap().to_owned();
+    assert_eq!((server.asked().len(), told.as_str()), (2, "the model gave no answer, and again when it was asked to go on"));
+    let second = String::from_utf8(server.asked()[1].body.clone()).unwrap();
+    assert!(second.contains("I think aloud.") && second.contains("Your reply held no answer."), "{second}");
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
+/// What a model stumbles over is asked for three times, each of them paid, and then fails: waiting does not mend it.
+#[test]
+fn a_reply_whose_form_is_broken_is_asked_for_a_few_times() {
+    let stop = |word: &str| Said { stop: Some(word.to_owned()), ..done("I call") };
+    for (stumbles, requests, end) in [(2, 3, "succeeded"), (9, 3, "failed")] {
+        let server = Hosted::start(move |asked| {
+            let said = if asked.number < stumbles { stop("MALFORMED_FUNCTION_CALL") } else { done("Done.") };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(Wire::Gemini, &server).workflow("one", ONE);
+        let records = run(&bench, "gemini/gemini-3.7-flash", u8::from(end == "failed"));
+        assert_eq!((server.asked().len(), outcome(&records, "work")[end].is_null()), (requests, false), "{stumbles}");
+        let lost: u64 = records.iter().map(|record| if let Event::AttemptsLost { usage, .. } = &record.event { usage.total() } else { 0 }).sum();
+        assert_eq!(lost, 25 * stumbles.min(3) as u64, "what came of none is paid for");
+    }
 }
 
 #[test]

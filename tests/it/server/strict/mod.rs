@@ -169,6 +169,13 @@ fn anthropic_messages(json: &Value) -> Vec<String> {
         if !is_user && blocks.last().is_some_and(is_thinking) {
             problems.push(format!("messages.{n}: The final block in an assistant message cannot be `thinking`"));
         }
+        // A turn that goes on may hold a call of the provider's tool without its result, or where one of ours was called too.
+        if !is_user && n + 1 < messages.len() && !blocks.iter().any(|block| block["type"] == "tool_use") {
+            let is_answered = |id: &Value| blocks.iter().any(|block| block["tool_use_id"] == *id);
+            for asked in blocks.iter().filter(|block| block["type"] == "server_tool_use" && !is_answered(&block["id"])) {
+                problems.push(format!("messages.{n}: `{}` tool use with id `{}` was found without its result", asked["name"], asked["id"]));
+            }
+        }
         for block in &blocks {
             match block["type"].as_str() {
                 Some("thinking") if is_blank(&block["signature"]) => problems.push(format!("messages.{n}: thinking without a signature")),
