@@ -12,6 +12,7 @@ use crate::{
     clock::Clock,
     event::{Failure, FailureKind, Limit},
     journal::Spent,
+    llm::Booking,
     plan::Limits,
 };
 use std::{
@@ -46,8 +47,17 @@ pub struct Account {
     /// Holds the account to its time as well.
     clock: Option<Clock>,
     ledger: Mutex<Ledger>,
-    /// Told whenever something is given back or allowed, here or anywhere in the same run.
-    changed: Arc<Notify>,
+    /// What all accounts of a run share.
+    books: Arc<Books>,
+}
+
+/// What all accounts of a run share.
+#[derive(Default)]
+struct Books {
+    /// Told whenever something is given back or allowed.
+    changed: Notify,
+    /// Held while something is set aside or charged and told of, so that it is told in the order in which it happens.
+    order: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +116,12 @@ fn dollars(micro_usd: u64) -> f64 {
     micro_usd as f64 / 1e6
 }
 
+impl Books {
+    fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Why nothing was set aside.
 enum Refusal<'a> {
     /// There is not so much left in this account.
@@ -130,26 +146,37 @@ impl Account {
 
     fn open(name: String, hint: &'static str, limits: Limits, around: Option<Arc<Account>>, spent: &Spent) -> Account {
         let ledger = Ledger { used: Sum::of(spent), held: Sum::default(), times: 1, asks: false, reached: None };
-        let changed = around.as_ref().map(|around| around.changed.clone()).unwrap_or_default();
-        Account { name, hint, limits, around, clock: None, ledger: Mutex::new(ledger), changed }
+        let books = around.as_ref().map(|around| around.books.clone()).unwrap_or_default();
+        Account { name, hint, limits, around, clock: None, ledger: Mutex::new(ledger), books }
     }
 
     /// Sets aside what a request is expected to use, here and in every account around; waits while only what is in flight
-    /// stands in the way.
+    /// stands in the way. `booked` is told what became of it, in the order in which that is so.
     ///
     /// # Errors
     /// The limit that is used up, and whose it is, the outermost first: within it nothing can go on. Or that a person is
     /// asked for more. Nothing is set aside then.
-    pub async fn reserve(self: &Arc<Self>, expected: Expected) -> Result<Reservation, Trouble> {
+    pub async fn reserve(self: &Arc<Self>, expected: Expected, booked: &(dyn Fn(Booking) + Send + Sync)) -> Result<Reservation, Trouble> {
         let wanted = Account::wanted(expected);
         loop {
-            let changed = self.changed.notified();
-            match self.take(wanted) {
+            let changed = self.books.changed.notified();
+            match self.take_and_tell(wanted, booked) {
                 Ok(()) => return Ok(self.reserved(wanted)),
                 Err(Refusal::Busy(..)) => changed.await,
                 Err(Refusal::Spent(account, limit, used)) => return Err(account.refuse(limit, used, wanted)),
             }
         }
+    }
+
+    fn take_and_tell(&self, wanted: Sum, booked: &dyn Fn(Booking)) -> Result<(), Refusal<'_>> {
+        let _order = self.books.order();
+        let taken = self.take(wanted);
+        match &taken {
+            Ok(()) => booked(Booking::Admitted),
+            Err(Refusal::Spent(..)) => booked(Booking::Refused),
+            Err(Refusal::Busy(..)) => {}
+        }
+        taken
     }
 
     /// Does the same at once: what is in flight is taken for used, as where it is known to be.
@@ -264,7 +291,7 @@ impl Account {
     /// Allows as much again as the limits say.
     pub fn raise(&self) {
         self.change(|ledger| (ledger.times, ledger.reached) = (ledger.times + 1, None));
-        self.changed.notify_waiters();
+        self.books.changed.notify_waiters();
     }
 
     /// Returns whether a person is asked for more at a limit.
@@ -299,9 +326,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Gives back what was set aside and charges what was used.
-    pub fn settle(mut self, used: &Spent) {
+    /// Gives back what was set aside and charges what was used; `booked` is told of it as `reserve` does.
+    pub fn settle(mut self, used: &Spent, booked: &dyn Fn(Booking)) {
+        let account = self.account.clone();
+        let _order = account.books.order();
         self.end(Sum::of(used));
+        booked(Booking::Settled);
     }
 
     fn end(&mut self, used: Sum) {
@@ -309,7 +339,7 @@ impl Reservation {
         for level in self.account.levels() {
             level.change(|ledger| (ledger.held, ledger.used) = (ledger.held.less(held), ledger.used.plus(used)));
         }
-        self.account.changed.notify_waiters();
+        self.account.books.changed.notify_waiters();
     }
 }
 

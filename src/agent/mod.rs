@@ -304,8 +304,14 @@ impl<'a> Agent<'a> {
         })?;
         // The accounts are asked first: where a session has no more than the step or the run, it is theirs that is used up, and
         // they know what follows.
+        let (model, node, ordinal) = (&self.equipment.model, &self.session.node, self.ordinal());
+        let booked = |how| model.booked(node, ordinal, how);
+        let admitted = async {
+            model.turn(node, ordinal, false).await;
+            self.equipment.account.reserve(expected, &booked).await
+        };
         let reserved = tokio::select! {
-            reserved = self.equipment.account.reserve(expected) => reserved?,
+            reserved = admitted => reserved?,
             () = self.session.tools.cancel.cancelled() => return Err(Trouble::Interrupted),
         };
         let began = self.equipment.clock.elapsed().saturating_sub(self.began);
@@ -315,7 +321,11 @@ impl<'a> Agent<'a> {
         if let Ok(reply) = &asked {
             used += Spent::of(reply);
         }
-        reserved.settle(&used);
+        tokio::select! {
+            () = model.turn(node, ordinal, true) => {}
+            () = self.session.tools.cancel.cancelled() => {}
+        }
+        reserved.settle(&used, &booked);
         let capped = asked.as_ref().is_err_and(|error| error.kind == ModelErrorKind::Capped);
         if capped || !lost.is_nothing() {
             let (node, model) = (self.session.node.clone(), self.choice(&brief).to_owned());
@@ -340,7 +350,7 @@ impl<'a> Agent<'a> {
         let spec = &self.session.spec;
         let call = ModelCall {
             node: &self.session.node,
-            ordinal: Ordinal { attempt: self.session.attempt, settled: self.talk.settled() },
+            ordinal: self.ordinal(),
             agent: &spec.name,
             models: &model,
             effort: spec.model.effort.as_deref(),
@@ -367,6 +377,11 @@ impl<'a> Agent<'a> {
             never = self.meanwhile() => match never {},
         };
         (asked, sink.lost())
+    }
+
+    /// Returns which of the node's requests is next.
+    fn ordinal(&self) -> Ordinal {
+        Ordinal { attempt: self.session.attempt, settled: self.talk.settled() }
     }
 
     /// Puts the workspace's files there while a request is under way; never ends.
@@ -442,9 +457,9 @@ impl<'a> Agent<'a> {
         match ending {
             Ending::Done { text } => self.stopped(text).await,
             Ending::Empty if tally.empties < EMPTIES_MAX => {
-                self.tell("Your reply was empty. Go on with the task, or say what you have done if it is finished.", Why::Continue).await.map(|()| None)
+                self.tell("Your reply held no answer. Go on with the task, or say what you have done if it is finished.", Why::Continue).await.map(|()| None)
             }
-            Ending::Empty => Err(Failure::new(FailureKind::Truncated, "the model answered with nothing, and again when it was asked to go on").into()),
+            Ending::Empty => Err(Failure::new(FailureKind::Truncated, "the model gave no answer, and again when it was asked to go on").into()),
             Ending::Cut if goes_on => {
                 let text = "Your reply was cut at the output limit. Go on with what would have come next and repeat nothing: its parts are read as one.";
                 self.tell(text, Why::Continue).await.map(|()| None)

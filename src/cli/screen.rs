@@ -84,10 +84,7 @@ impl Screen {
                 let denied = result.is_error && (verdict.starts_with("denied") || matches!(verdict.as_str(), "malformed" | "unknown tool"));
                 denied.then(|| (node.to_string(), format!("{tool} {verdict}: {}", line(&result.text, 110)), Tone::Warn))
             }
-            Event::Compacted { node, strategy, .. } if strategy == UNTHINKING => {
-                of(node, "goes on without what was thought, which is not taken back".to_owned(), Tone::Dim)
-            }
-            Event::Compacted { node, before, after, .. } => of(node, format!("conversation shortened, about {before} to {after} tokens"), Tone::Dim),
+            Event::Compacted { node, strategy, before, after, .. } => of(node, shortened(strategy, *before, *after), Tone::Dim),
             Event::VerifyRan { node, passed, tail } => {
                 let text = if *passed { "checks green".to_owned() } else { format!("checks red: {}", line(&red_line(tail), 110)) };
                 of(node, text, if *passed { Tone::Plain } else { Tone::Warn })
@@ -427,6 +424,14 @@ pub(super) fn answered(open: bool, allowed: bool) -> &'static str {
 /// Writes keys on one line, in quotes where one of them holds what stands between them.
 pub(super) fn listed(keys: &[&str]) -> String {
     if keys.iter().any(|key| key.contains([',', ';'])) { keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ") } else { keys.join(", ") }
+}
+
+/// Says what was left out of a conversation.
+fn shortened(strategy: &str, before: u64, after: u64) -> String {
+    match strategy {
+        UNTHINKING => "goes on without what was thought, which is not taken back".to_owned(),
+        _ => format!("conversation shortened, about {before} to {after} tokens"),
+    }
 }
 
 pub(super) fn plural(count: usize, word: &str) -> String {

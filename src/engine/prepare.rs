@@ -136,7 +136,7 @@ impl Project {
         };
         // Where its first records cannot be kept nothing of the run is.
         let (lease, journal, begun) = first().inspect_err(|_| origin::take_back(&self.repo, &dir, &run))?;
-        let services = self.services((&run, journal.state().plan()), (&dir, secrets), models, options)?;
+        let services = self.services((&run, journal.state().plan(), &begun), (&dir, secrets), models, options)?;
         restore_artefacts(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
@@ -171,7 +171,7 @@ impl Project {
         }
         self.check_sandboxes(state.plan(), &options.given)?;
         let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
-        let services = self.services((run, state.plan()), (&dir, secrets), models, options)?;
+        let services = self.services((run, state.plan(), &records), (&dir, secrets), models, options)?;
         if torn {
             lost::give_up_torn(&state, &services.workspaces)?;
         }
@@ -243,13 +243,22 @@ impl Project {
         secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
     }
 
-    fn services(&self, (run, plan): (&RunId, &Plan), (dir, secrets): (&RunDir, Secrets), models: &Models, options: RunOptions) -> Result<Services, SetupError> {
+    fn services(
+        &self,
+        (run, plan, records): (&RunId, &Plan, &[Record]),
+        (dir, secrets): (&RunDir, Secrets),
+        models: &Models,
+        options: RunOptions,
+    ) -> Result<Services, SetupError> {
         let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
         let repo = self.repo.registered(&dir.processes())?;
         let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private).without(&secrets);
         let path = self.settings.environment.get("PATH").map(Into::into);
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
+        if let Some(replay) = &models.replay {
+            replay.begin(place.clone(), &secrets, records);
+        }
         let model = model(models, options.recording, place, &secrets)?;
         let confine = !options.given.unconfined && sandbox.bubblewrap().is_some();
         let caches = dir.path().join("caches");
@@ -306,11 +315,8 @@ fn keep_start(repo: &Repository, state: &RunState) -> Result<(), GitError> {
     if repo.ref_at(&name)?.is_some() { Ok(()) } else { repo.set_ref(&name, &started.base, Expected::Absent) }
 }
 
-/// Makes the model of a run that takes place somewhere: one that is recorded, or knows where it replays.
+/// Makes the model of a run that takes place somewhere: one that is recorded, where it is to be.
 fn model(models: &Models, recording: Option<Arc<Recording>>, place: RunPlace, secrets: &Secrets) -> Result<Arc<dyn Model>, RecordingError> {
-    if let Some(replay) = &models.replay {
-        replay.begin(place.clone(), secrets);
-    }
     let Some(recording) = recording else { return Ok(models.model.clone()) };
     recording.begin(&RecordingHead::new(place, models.default.clone(), models.overrides.clone()))?;
     Ok(Arc::new(Recorder::new(models.model.clone(), recording, secrets.clone())))

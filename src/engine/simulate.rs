@@ -271,7 +271,7 @@ impl Cast {
         self.scene.cause = Some(leg);
         self.end(leg, act.end.failure().map_or(Ok(()), |failure| Err(failure.message.as_str())));
         if let Some((reserved, account)) = act.reserved {
-            reserved.settle(&paid(act.usd, act.tokens));
+            reserved.settle(&paid(act.usd, act.tokens), &|_| {});
             // A session at a limit would ask once more: that says whose limit it is.
             if act.end.failure().is_some_and(|failure| matches!(failure.kind, FailureKind::Limit(_))) {
                 drop(account.reserve_now(Expected { tokens: 1, usd: None }));

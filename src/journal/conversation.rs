@@ -37,10 +37,7 @@ impl Conversation {
     /// Folds one event of this conversation's node; events that say nothing to an agent change nothing.
     pub fn apply(&mut self, event: &Event) {
         let talk = Arc::make_mut(self.0.get_or_insert_default());
-        talk.settled += u32::from(matches!(
-            event,
-            Event::ModelReplied { .. } | Event::FellBack { .. } | Event::Parked { .. } | Event::Compacted { .. } | Event::AttemptsLost { capped: true, .. }
-        ));
+        talk.settled += u32::from(event.settles());
         talk.apply(event);
     }
 }

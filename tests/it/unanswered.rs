@@ -302,7 +302,7 @@ fn thinking_that_is_taken_for_anothers_is_left_out_and_all_that_was_said_stays()
         let bench = bench(&server, ONE);
         let told = bench.spinney(&["run", "w"]).code(0).out;
         assert!(told.contains("goes on without what was thought") && !told.contains("shortened"), "{told}");
-        let told = bench.spinney(&["show", &bench.newest().0, "work"]).code(0).out;
+        let told = bench.spinney(&["show", &bench.newest().0, "read"]).code(0).out;
         assert!(told.contains("without what was thought, which the provider did not take back") && !told.contains("shortened"), "{told}");
         let records = checked(&bench);
         let shortened: Vec<&str> =

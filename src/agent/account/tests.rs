@@ -65,7 +65,7 @@ fn the_outermost_account_says_that_it_is_used_up() {
     let limits = Limits { turns: 1, ..NONE };
     let run = run(limits);
     let agent = inside(&run, "the agent", limits);
-    agent.reserve_now(expect(1, 0.0)).unwrap().settle(&spent(1, 0.0));
+    agent.reserve_now(expect(1, 0.0)).unwrap().settle(&spent(1, 0.0), &|_| {});
     assert_eq!(refused(agent.reserve_now(expect(1, 0.0))), (Limit::Turns, "the run's budget is used up: 1 of 1 turns".to_owned()));
     assert_eq!((run.reached(), agent.reached()), (Some(Limit::Turns), None));
 }
@@ -75,8 +75,8 @@ fn a_price_that_is_not_known_sets_nothing_aside_and_what_is_charged_counts() {
     let run = run(Limits { usd: Some(0.5), ..NONE });
     let unknown = Expected { tokens: 1, usd: None };
     let (one, two) = (run.reserve_now(unknown).unwrap(), run.reserve_now(unknown).unwrap());
-    one.settle(&spent(1, 0.3));
-    two.settle(&spent(1, 0.3));
+    one.settle(&spent(1, 0.3), &|_| {});
+    two.settle(&spent(1, 0.3), &|_| {});
     let (limit, message) = refused(run.reserve_now(unknown));
     assert_eq!((limit, message.as_str()), (Limit::Money, "the run's budget is used up: $0.60 of $0.50"));
 }
@@ -84,12 +84,12 @@ fn a_price_that_is_not_known_sets_nothing_aside_and_what_is_charged_counts() {
 #[test]
 fn a_person_may_allow_as_much_again() {
     let run = Arc::new(Account::of_run(Limits { tokens: 10, ..NONE }, &Spent::default(), Clock::fake(Timestamp(0)), Some(0)));
-    run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0));
+    run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0), &|_| {});
     assert!(matches!(run.reserve_now(expect(10, 0.0)), Err(Trouble::Parked)), "whoever wants more waits");
     assert_eq!(run.reached(), Some(Limit::Tokens));
     run.raise();
     assert_eq!(run.reached(), None);
-    run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0));
+    run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0), &|_| {});
     run.hold();
     assert_eq!(refused(run.reserve_now(expect(10, 0.0))).0, Limit::Tokens);
 }
@@ -109,9 +109,9 @@ async fn what_only_lacks_room_for_what_is_in_flight_waits_for_it() {
     let (one, two) = (inside(&run, "one", NONE), inside(&run, "two", NONE));
     for (cost, is_let) in [(0.1, true), (0.95, false)] {
         let flying = one.reserve_now(expect(1, 0.8)).unwrap();
-        let mut waiting = Box::pin(two.reserve(expect(1, 0.8)));
+        let mut waiting = Box::pin(two.reserve(expect(1, 0.8), &|_| {}));
         assert!(matches!(futures_util::poll!(&mut waiting), Poll::Pending));
-        flying.settle(&spent(1, cost));
+        flying.settle(&spent(1, cost), &|_| {});
         let Poll::Ready(came) = futures_util::poll!(&mut waiting) else { panic!("it still waits") };
         assert_eq!(came.is_ok(), is_let, "{cost}");
     }
@@ -146,7 +146,7 @@ proptest! {
             }
             for _ in 0..settled {
                 if let Some((_, reservation, _, used)) = flying.pop_front() {
-                    if used % 7 == 0 { drop(reservation) } else { reservation.settle(&spent(used, price(used))) }
+                    if used % 7 == 0 { drop(reservation) } else { reservation.settle(&spent(used, price(used)), &|_| {}) }
                 }
             }
             for (n, account) in all.iter().enumerate() {
@@ -163,7 +163,7 @@ proptest! {
         let over: Vec<u64> = (0..4).map(|n| flying.iter().filter(|(agent, ..)| under(*agent, n)).map(|(_, _, expected, used)| used.saturating_sub(*expected)).sum()).collect();
         let before: Vec<Sum> = all.iter().map(|account| totals(account).0.plus(totals(account).1)).collect();
         for (_, reservation, _, used) in flying {
-            reservation.settle(&spent(used, price(used)));
+            reservation.settle(&spent(used, price(used)), &|_| {});
         }
         for (n, account) in all.iter().enumerate() {
             prop_assert!(totals(account).0.tokens <= before[n].tokens + over[n]);
@@ -186,7 +186,7 @@ async fn fifty_agents_pass_a_budget_by_no_more_than_what_was_in_flight() {
                 flying.push_back(reservation);
             }
             let Some(reservation) = flying.pop_front() else { break };
-            reservation.settle(&spent(900, each));
+            reservation.settle(&spent(900, each), &|_| {});
             usd += each;
             let in_flight = f64::from(u32::try_from(flying.len() + 1).unwrap_or_default());
             most_over = most_over.max(in_flight * (each - expected.unwrap_or(0.0)));

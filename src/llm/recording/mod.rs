@@ -1,15 +1,16 @@
 //! Recordings: every request and reply of a run in one file, and a model that answers from it.
 //!
 //! A recording is JSON Lines. The first line is the [`Head`]; after it come texts, each once and named by its hash, the
-//! windows of the models, what requests were expected to cost, and the exchanges, which name the texts that their request is made
-//! of. A line is written when its reply is there, so a recording is as complete as the run was when it stopped; a last line that was cut short is no line.
+//! windows of the models, what requests were expected to cost, what was booked of them in the accounts, and the exchanges, which
+//! name the texts that their request is made of: all in the order in which it happened. A line is written when its reply is there, so a recording is as complete as the run was when it stopped; a last line that was cut short is no line.
 //!
-//! What differs between two runs by nature is not compared: see `likeness`.
+//! What differs between two runs by nature is not compared: see `likeness`. In what order a replay goes: see `order`.
 mod likeness;
+mod order;
 mod recorder;
 mod replay;
 
-use super::{ModelCall, ModelError, ModelErrorKind, Ordinal};
+use super::{Booking, ModelCall, ModelError, ModelErrorKind, Ordinal};
 use crate::{
     event::{BlobId, RunId},
     message::{Reply, Usage},
@@ -20,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// The version of the format that is written.
-const VERSION: u32 = 2;
-/// The oldest version that is read: its exchanges say nothing of which of their node's requests they are, and it has no prices.
+const VERSION: u32 = 3;
+/// The oldest version that is read: its exchanges say nothing of which of their node's requests they are, and it has no prices. The
+/// second says nothing of bookings.
 const OLDEST: u32 = 1;
 /// Hexadecimal digits of a text's name: 64 bits tell the texts of one run apart.
 const NAME: usize = 16;
@@ -104,6 +106,10 @@ enum Line {
     },
     /// What a request was expected to cost, in dollars; absent where that was not known then.
     Price { model: String, usage: Usage, usd: Option<f64> },
+    /// What became of a request at the accounts.
+    Booked { node: String, ordinal: Ordinal, how: Booking },
+    /// Another process went on from here.
+    Resumed {},
     /// A request and what came of it.
     Exchange(Box<Exchange>),
 }

@@ -1,8 +1,8 @@
 //! A model whose requests and replies are written to a file.
 use super::{Answer, Exchange, Head, Line, Lost, RecordingError, parts};
 use crate::{
-    event::RunId,
-    llm::{Model, ModelCall, ModelError, Retry, Sink},
+    event::{NodeId, RunId},
+    llm::{Booking, Model, ModelCall, ModelError, Ordinal, Retry, Sink},
     message::{Reply, Usage},
     secrets::Secrets,
 };
@@ -73,7 +73,9 @@ impl Recording {
     pub fn begin(&self, head: &Head) -> Result<(), RecordingError> {
         let mut out = self.out();
         match &out.head {
-            Some(known) if known.place == head.place => Ok(()),
+            Some(known) if known.place == head.place => {
+                out.write(&Line::Resumed {}).map_err(|source| RecordingError::Write { path: self.path.clone(), source })
+            }
             Some(_) => Err(RecordingError::Exists(self.path.clone())),
             None => {
                 out.head = Some(head.clone());
@@ -119,7 +121,7 @@ fn once(line: &Line) -> Option<String> {
     match line {
         Line::Text { name, .. } => Some(name.clone()),
         Line::Window { model, .. } => Some(format!("window {model}")),
-        Line::Exchange(_) | Line::Price { .. } => None,
+        Line::Exchange(_) | Line::Price { .. } | Line::Booked { .. } | Line::Resumed {} => None,
     }
 }
 
@@ -222,5 +224,14 @@ impl Model for Recorder {
 
     fn is_scripted(&self) -> bool {
         self.model.is_scripted()
+    }
+
+    async fn turn(&self, node: &NodeId, ordinal: Ordinal, is_settled: bool) {
+        self.model.turn(node, ordinal, is_settled).await;
+    }
+
+    fn booked(&self, node: &NodeId, ordinal: Ordinal, how: Booking) {
+        self.model.booked(node, ordinal, how);
+        self.recording.add(&Line::Booked { node: node.to_string(), ordinal, how });
     }
 }

@@ -2,11 +2,13 @@
 use super::{
     Answer, Exchange, Head, Line, OLDEST, Part, RecordingError, RunPlace, VERSION,
     likeness::{Likeness, conversation, difference, translate},
+    order::{Entry, Order, PATIENCE, State, What},
     parts,
 };
 use crate::{
     clock::Clock,
-    llm::{Model, ModelCall, ModelError, ModelErrorKind, Sink, span},
+    event::{NodeId, Record},
+    llm::{Booking, Model, ModelCall, ModelError, ModelErrorKind, Ordinal, Sink, span},
     message::{Reply, Usage},
     secrets::Secrets,
 };
@@ -14,14 +16,9 @@ use async_trait::async_trait;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
+    sync::{Mutex, OnceLock, PoisonError},
 };
-use tokio::sync::Notify;
 
-/// How long a reply waits for those that came before it when they were recorded: long enough for the work between two
-/// requests, and only an order, since a run that was taken up again does not ask for the first ones.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// The window of a model that the recording says nothing of, in tokens.
 const WINDOW: u64 = 200_000;
 
@@ -31,12 +28,20 @@ pub struct Replay {
     head: Head,
     texts: HashMap<String, String>,
     windows: BTreeMap<String, (u64, bool)>,
-    exchanges: Vec<Exchange>,
+    /// By their places in the order of all that happened.
+    exchanges: BTreeMap<usize, Exchange>,
+    order: Order,
     prices: Mutex<Vec<Priced>>,
     clock: Clock,
-    here: OnceLock<(RunPlace, Secrets)>,
-    state: Mutex<Vec<State>>,
-    moved: Notify,
+    here: OnceLock<Here>,
+}
+
+/// Where the run takes place that asks now.
+struct Here {
+    place: RunPlace,
+    secrets: Secrets,
+    /// The exchanges whose lost attempts were charged by an earlier process.
+    charged: BTreeSet<usize>,
 }
 
 /// What a request was expected to use, and the dollars that this was said to cost each time that it was asked for.
@@ -51,29 +56,6 @@ impl Priced {
     fn is(&self, model: &str, usage: &Usage) -> bool {
         self.model == model && self.usage == *usage
     }
-}
-
-/// How far exchanges are before any request. One that was asked again with the same ordinal was lost with its process.
-fn states(exchanges: &[Exchange]) -> Vec<State> {
-    let mut last = HashMap::new();
-    let mut states = vec![State::Open; exchanges.len()];
-    for (at, exchange) in exchanges.iter().enumerate() {
-        let Some(ordinal) = exchange.ordinal else { continue };
-        if let Some(lost) = last.insert((&exchange.node, ordinal.attempt, ordinal.settled), at) {
-            states[lost] = State::PassedOver;
-        }
-    }
-    states
-}
-
-/// How far an exchange is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Open,
-    Asked,
-    Given,
-    /// Nobody asked for it while others waited.
-    PassedOver,
 }
 
 impl fmt::Debug for Replay {
@@ -102,7 +84,8 @@ impl Replay {
         if !head.is_readable() {
             return Err(wrong(1, format!("its format is {}, this program reads {OLDEST} to {VERSION}", head.recording)));
         }
-        let (mut texts, mut windows, mut exchanges, mut prices) = (HashMap::new(), BTreeMap::new(), Vec::new(), Vec::<Priced>::new());
+        let (mut texts, mut windows, mut prices) = (HashMap::new(), BTreeMap::new(), Vec::<Priced>::new());
+        let (mut exchanges, mut entries, mut life) = (BTreeMap::new(), Vec::new(), 1);
         for (at, line) in lines {
             match serde_json::from_str(line).map_err(|error| wrong(at + 1, error.to_string()))? {
                 Line::Text { name, text } => {
@@ -119,12 +102,15 @@ impl Replay {
                     if let Some(part) = exchange.parts.iter().find(|part| !texts.contains_key(part.name())) {
                         return Err(wrong(at + 1, format!("the text `{}` is missing", part.name())));
                     }
-                    exchanges.push(*exchange);
+                    entries.push(Entry { node: exchange.node.clone(), ordinal: exchange.ordinal, what: What::Exchanged, life });
+                    exchanges.insert(entries.len() - 1, *exchange);
                 }
+                Line::Booked { node, ordinal, how } => entries.push(Entry { node, ordinal: Some(ordinal), what: What::Booked(how), life }),
+                Line::Resumed {} => life += 1,
             }
         }
-        let (state, prices) = (Mutex::new(states(&exchanges)), Mutex::new(prices));
-        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, prices, clock, here: OnceLock::new(), state, moved: Notify::new() })
+        let (order, prices) = (Order::new(entries, clock.clone()), Mutex::new(prices));
+        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, order, prices, clock, here: OnceLock::new() })
     }
 
     /// Returns what the recording says of itself.
@@ -134,29 +120,46 @@ impl Replay {
 
     /// Returns the names of the providers whose models answered.
     pub fn providers(&self) -> BTreeSet<String> {
-        let models = self.exchanges.iter().flat_map(|exchange| &exchange.models);
+        let models = self.exchanges.values().flat_map(|exchange| &exchange.models);
         models.filter_map(|model| Some(model.split_once('/')?.0.to_owned())).collect()
     }
 
-    /// Says where the run takes place that asks now; before the first request.
-    pub fn begin(&self, place: RunPlace, secrets: &Secrets) {
+    /// Says where the run takes place that asks now, and what its journal holds already; before the first request.
+    pub fn begin(&self, place: RunPlace, secrets: &Secrets, records: &[Record]) {
+        let charged = self.order.take_up(records).into_iter().collect();
         // A second time would be another run in the same process, which this is not for.
-        let _again = self.here.set((place, secrets.clone()));
+        let _again = self.here.set(Here { place, secrets: secrets.clone(), charged });
     }
 
     async fn answer(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let (here, secrets) = self.here.get().map_or((&self.head.place, None), |(place, secrets)| (place, Some(secrets)));
-        let clean = |text: String| secrets.map_or(text.clone(), |secrets| secrets.text(&text).into_owned());
+        let here = self.here.get();
+        let place = here.map_or(&self.head.place, |here| &here.place);
+        let clean = |text: String| here.map_or(text.clone(), |here| here.secrets.text(&text).into_owned());
         let asked: Vec<(Part, String)> = parts(call).into_iter().map(|(part, text)| (part, clean(text))).collect();
-        let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), here);
-        let (at, then) = self.find(call, &asked, &now)?;
-        self.in_order(at).await;
-        self.exchanges[at].lost.iter().for_each(|lost| sink.lost(&lost.usage.bounded(), lost.usd));
-        match &self.exchanges[at].answer {
+        let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), place);
+        let asker = conversation(&call.node.to_string());
+        let (at, then) = match self.find(call, &asker, &asked, &now) {
+            Ok(found) => found,
+            Err(error) => {
+                if self.order.was_stopped(&asker, call.ordinal) {
+                    // Whoever stopped it then does so now, and it never hears of this.
+                    self.clock.sleep_until(self.clock.now().after(PATIENCE)).await;
+                }
+                self.order.give_up(&asker);
+                return Err(error);
+            }
+        };
+        self.order.turn_of(at).await;
+        self.order.done(at);
+        let exchange = &self.exchanges[&at];
+        if here.is_none_or(|here| !here.charged.contains(&at)) {
+            exchange.lost.iter().for_each(|lost| sink.lost(&lost.usage.bounded(), lost.usd));
+        }
+        match &exchange.answer {
             Answer::Failed { kind, message, hint } => Err(ModelError { kind: *kind, message: message.clone(), hint: hint.clone() }),
             Answer::Reply(reply) => {
                 let text = serde_json::to_string(reply).unwrap_or_default();
-                let text = translate(&text, (&then, &self.head.place), (&now, here));
+                let text = translate(&text, (&then, &self.head.place), (&now, place));
                 let reply: Reply = serde_json::from_str(&text).map_err(|error| self.error(&format!("a reply cannot be read: {error}")))?;
                 Ok(Reply { usage: reply.usage.bounded(), ..reply })
             }
@@ -165,32 +168,26 @@ impl Replay {
 
     /// Finds the exchange that a request is, and takes it: the one with its ordinal or else, where attempts were lost then or
     /// now, the first that is the same.
-    fn find(&self, call: &ModelCall<'_>, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
-        let node = call.node.to_string();
-        let asker = conversation(&node);
-        let mut state = self.state();
-        let own: Vec<usize> = (0..self.exchanges.len()).filter(|at| conversation(&self.exchanges[*at].node) == asker).collect();
-        let is_due = |at: usize, state: &[State]| self.exchanges[at].ordinal == Some(call.ordinal) && state[at] == State::Open;
-        let (due, others): (Vec<usize>, Vec<usize>) = own.iter().partition(|at| is_due(**at, &state));
+    fn find(&self, call: &ModelCall<'_>, asker: &str, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
+        let own = self.order.exchanges(asker);
+        let is_due = |(at, state): (usize, State)| self.exchanges[&at].ordinal == Some(call.ordinal) && state == State::Open;
+        let (due, others): (Vec<_>, Vec<_>) = own.iter().copied().partition(|entry| is_due(*entry));
         let mut nearest: Option<(usize, String)> = None;
-        for at in due.into_iter().chain(others) {
-            if matches!(state[at], State::Asked | State::Given) {
+        for (at, state) in due.into_iter().chain(others) {
+            if matches!(state, State::Due | State::Done) {
                 continue;
             }
-            let then = self.likeness(&self.exchanges[at]);
-            match different(call, &self.exchanges[at], asked, (&then, now)) {
+            let then = self.likeness(&self.exchanges[&at]);
+            match different(call, &self.exchanges[&at], asked, (&then, now)) {
                 None => {
-                    // What came before in the same conversation was asked before this process was there.
-                    for earlier in own.iter().filter(|earlier| **earlier < at) {
-                        state[*earlier] = if state[*earlier] == State::Open { State::PassedOver } else { state[*earlier] };
-                    }
-                    state[at] = State::Asked;
+                    self.order.claim(at);
                     return Ok((at, then));
                 }
                 Some((same, what)) if nearest.as_ref().is_none_or(|(best, _)| same > *best) => nearest = Some((same, what)),
                 Some(_) => {}
             }
         }
+        let node = call.node;
         Err(match nearest {
             Some((_, what)) => self.error(&format!("a request of `{node}` is not the recorded one\n{what}")),
             None => self.error(&format!("it holds {} requests of `{node}`, and this is another", own.len())),
@@ -201,37 +198,9 @@ impl Replay {
         Likeness::of(exchange.parts.iter().map(|part| self.texts.get(part.name()).map_or("", String::as_str)), &self.head.place)
     }
 
-    /// Waits until the exchanges before this one were given, as they were when they were recorded.
-    async fn in_order(&self, at: usize) {
-        let late = self.clock.now().after(PATIENCE);
-        loop {
-            let moved = self.moved.notified();
-            tokio::pin!(moved);
-            moved.as_mut().enable();
-            if self.state()[..at].iter().all(|state| matches!(state, State::Given | State::PassedOver)) {
-                break;
-            }
-            tokio::select! {
-                () = moved => {}
-                () = self.clock.sleep_until(late) => break,
-            }
-        }
-        let mut state = self.state();
-        for earlier in state[..at].iter_mut().filter(|state| **state == State::Open) {
-            *earlier = State::PassedOver;
-        }
-        state[at] = State::Given;
-        drop(state);
-        self.moved.notify_waiters();
-    }
-
     fn error(&self, what: &str) -> ModelError {
         ModelError::new(ModelErrorKind::Script, format!("the recording {}: {what}", self.name))
             .hint("a recording answers only what was asked when it was made; record the run anew with `--record`")
-    }
-
-    fn state(&self) -> MutexGuard<'_, Vec<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -283,5 +252,13 @@ impl Model for Replay {
 
     fn is_bound(&self, model: &str) -> bool {
         self.windows.get(model).is_none_or(|(_, bound)| *bound)
+    }
+
+    async fn turn(&self, node: &NodeId, ordinal: Ordinal, is_settled: bool) {
+        self.order.turn(node, ordinal, is_settled).await;
+    }
+
+    fn booked(&self, node: &NodeId, ordinal: Ordinal, how: Booking) {
+        self.order.booked(node, ordinal, how);
     }
 }

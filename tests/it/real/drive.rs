@@ -11,10 +11,10 @@ use spinney::{
     event::{Given, NodeId, Record, RunId},
     http::{Client, Timeouts},
     journal::{Answered, Question},
-    llm::{Endpoints, HttpModel, Limiter},
+    llm::{Endpoints, HttpModel, Limiter, Replay},
     plan::Plan,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +70,18 @@ impl Drive {
             .get("OPENAI_API_KEY")
             .map(|_| "openai/any".to_owned())
             .or_else(|| bench.environment().get("GEMINI_API_KEY").map(|_| mind::GEMINI.to_owned()));
-        let models = Models::endpoints(Arc::new(model), &endpoints, default, overrides);
+        Drive::of(project, workflow, Models::endpoints(Arc::new(model), &endpoints, default, overrides))
+    }
+
+    /// Makes a model that answers from a recording: one process's part of a replay.
+    pub(super) fn replaying(bench: &Bench, workflow: &str, tape: &str) -> Drive {
+        let project = Project::open(Context::settings(bench.environment().clone(), bench.repo())).unwrap();
+        let replay = Replay::parse("tape", tape, Clock::system()).unwrap();
+        let models = Models::replayed(replay, tape.to_owned(), &project.endpoints(), None, BTreeMap::new());
+        Drive::of(project, workflow, models)
+    }
+
+    fn of(project: Project, workflow: &str, models: Models) -> Drive {
         let (plan, _) = project.compile(&project.workflow(workflow).unwrap(), &models).unwrap();
         Drive { project, models, plan: Arc::new(plan) }
     }

@@ -137,10 +137,11 @@ pub(super) fn check_requests(server: &Hosted) {
     assert!(coders.windows(2).all(|pair| pair[0] == pair[1]), "items of one step differ before their first message");
 }
 
-/// Returns the body without the marks that move.
+/// Returns the body up to the end of what was said, without the marks that move.
 fn unmarked(asked: &Asked) -> String {
     let body = String::from_utf8(asked.body.clone()).unwrap();
-    body.replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+    let end = [r#"],"max_tokens":"#, r#"],"generationConfig":"#].iter().find_map(|behind| body.rfind(behind)).unwrap_or(body.len());
+    body[..end].replace(r#","cache_control":{"type":"ephemeral"}"#, "")
 }
 
 /// Returns everything of a body before the user's first message.

@@ -1,5 +1,6 @@
 //! Runs that were recorded and are run again from the recording.
 use super::{
+    drive::{Drive, carry_on},
     feature::{CHECK, check_run, parallel},
     mind::{KEY, Wire, bench, call, done, heard},
 };
@@ -8,9 +9,9 @@ use crate::{
     invariants,
     server::{Answer, Delivery, Hosted},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use spinney::event::{Event, Record, RunId};
-use std::fs;
+use std::{collections::BTreeMap, fs, time::Duration};
 
 /// Records a `feature` and returns its bench, whose server is gone.
 fn recorded(wire: Wire) -> Bench {
@@ -63,7 +64,7 @@ fn another_request_is_an_error_that_shows_the_difference() {
     invariants::check(&bench.records(&bench.newest()), &bench.repo());
 }
 
-fn said(bench: &Bench) -> serde_json::Value {
+fn said(bench: &Bench) -> Value {
     outcome(&bench.records(&bench.newest()), "run")["succeeded"]["output"].clone()
 }
 
@@ -153,7 +154,7 @@ fn recordings_that_are_none_or_are_cut_short_say_so() {
     for (text, code, words) in [
         ("", 2, "it is empty"),
         ("{\"a\": 1}\n", 2, "does not begin as a recording does"),
-        (&*text.replacen("\"recording\":2", "\"recording\":3", 1), 2, "its format is 3"),
+        (&*text.replacen("\"recording\":3", "\"recording\":4", 1), 2, "its format is 4"),
         (&*format!("{text}nothing\n"), 2, "line "),
         (&*without_text, 2, "is missing"),
         (&*cut, 1, "and this is another"),
@@ -246,7 +247,7 @@ fn reader(budget: &str, server: &Hosted) -> (Bench, String) {
 }
 
 /// Returns how a run ended, where it did, and what each of its replies used.
-fn came_to(bench: &Bench) -> serde_json::Value {
+fn came_to(bench: &Bench) -> Value {
     let records = bench.records(&bench.newest());
     invariants::check(&records, &bench.repo());
     let of = |record: &Record| match &record.event {
@@ -329,24 +330,111 @@ fn a_reply_that_was_lost_with_its_process_is_not_replayed() {
 }
 
 #[test]
-fn a_recording_of_the_format_before_is_read() {
-    let bench = recorded(Wire::Messages);
-    let tape = bench.path("tape.jsonl");
-    let mut lines = Vec::new();
-    for line in fs::read_to_string(&tape).unwrap().lines().filter(|line| !line.starts_with("{\"price\"")) {
-        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
-        if let Some(exchange) = line.get_mut("exchange").and_then(|exchange| exchange.as_object_mut()) {
-            assert!(exchange.remove("ordinal").is_some());
+fn a_recording_of_a_format_before_is_read() {
+    for format in [1, 2] {
+        let bench = recorded(Wire::Messages);
+        let tape = bench.path("tape.jsonl");
+        let mut lines = Vec::new();
+        for line in fs::read_to_string(&tape).unwrap().lines() {
+            let is_old = ["{\"booked\"", "{\"price\""].iter().take(if format == 1 { 2 } else { 1 }).all(|new| !line.starts_with(new));
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            if let Some(exchange) = line.get_mut("exchange").and_then(|exchange| exchange.as_object_mut()).filter(|_| format == 1) {
+                assert!(exchange.remove("ordinal").is_some());
+            }
+            if line["recording"] == 3 {
+                line["recording"] = json!(format);
+                // It is known by how it begins.
+                let rest = line.to_string().replace(&format!("\"recording\":{format},"), "");
+                lines.push(format!("{{\"recording\":{format},{}", &rest[1..]));
+            } else if is_old {
+                lines.push(line.to_string());
+            }
         }
-        if line["recording"] == 2 {
-            line["recording"] = json!(1);
-            // It is known by how it begins.
-            lines.push(format!("{{\"recording\":1,{}", &line.to_string().replace("\"recording\":1,", "")[1..]));
-            continue;
-        }
-        lines.push(line.to_string());
+        fs::write(&tape, lines.join("\n") + "\n").unwrap();
+        again(&bench, "Two parts").code(0);
+        check_run(&bench, &bench.records(&bench.newest()));
     }
-    fs::write(&tape, lines.join("\n") + "\n").unwrap();
-    again(&bench, "Two parts").code(0);
-    check_run(&bench, &bench.records(&bench.newest()));
+}
+
+/// Returns of each node what came of it: its replies, and how it ended, with all that is said of that.
+fn came_to_each(bench: &Bench) -> BTreeMap<String, Vec<Value>> {
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    let mut each: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for record in &records {
+        let told = match &record.event {
+            Event::ModelReplied { node, reply, .. } => (node, json!([reply.usage, reply.usd])),
+            Event::AttemptsLost { node, usage, usd, .. } => (node, json!(["lost", usage, usd])),
+            Event::StepFinished { node, outcome } => (node, json!(outcome)),
+            _ => continue,
+        };
+        each.entry(told.0.to_string()).or_default().push(told.1);
+    }
+    each
+}
+
+/// Six agents that read for ever, of one budget.
+const SIX: &str = "version: 1\nname: one\nbudget: { BUDGET }\ndefaults: { max_parallel: 6 }\nagents: { reader: { system: You read., model: anthropic/claude-opus-5-5 } }\nsteps:\n  each: { for_each: { items: [0, 1, 2, 3, 4, 5], as: it, max_parallel: 6, join: all_done }, agent: reader, prompt: \"Look at {{ it }}.\" }\n";
+
+/// Who is admitted by a budget hangs on who comes first, and here that is another one each time: each answer takes another while.
+#[test]
+fn a_budget_that_agents_share_admits_the_same_of_them_in_a_replay() {
+    for (budget, code, resumed) in
+        [("usd: 0.35, on_exceed: stop", 1, None), ("tokens: 34000, usd: 99, on_exceed: finish", 0, None), ("usd: 0.2, on_exceed: ask", 3, Some(3))]
+    {
+        let server = Hosted::start(|asked| {
+            let item = asked.dialogue()[0].1.chars().find(char::is_ascii_digit).and_then(|digit| digit.to_digit(10)).unwrap();
+            let read = call(asked, "Read", json!({"file_path": format!("{}.txt", asked.turn())}));
+            let after = Duration::from_millis((u64::from(item) * 37 + asked.turn() as u64 * 53) % 90);
+            let prompt = 2_000 + u64::from(item) * 333;
+            (Answer::Say(crate::server::Said { prompt: Some(prompt), ..read }), Delivery { after, ..Delivery::default() })
+        });
+        let (bench, tape) = reader("", &server);
+        let bench = bench.workflow("one", &SIX.replace("BUDGET", budget));
+        bench.spinney(&["run", "one", "--record", &tape]).code(code);
+        // A person allows as much again, and the run goes on to where that is used up.
+        let go_on = |bench: &Bench, more: &[&str]| {
+            let run = bench.newest();
+            bench.spinney(&["approve", &run.0, "--no-resume"]).code(0);
+            bench.spinney(&[&["resume", run.0.as_str()], more].concat())
+        };
+        if let Some(code) = resumed {
+            go_on(&bench, &["--record", &tape]).code(code);
+        }
+        let then = came_to_each(&bench);
+        drop(server);
+        for _ in 0..2 {
+            bench.spinney(&["run", "one", "--replay", &tape]).code(code);
+            if let Some(code) = resumed {
+                go_on(&bench, &[]).code(code);
+            }
+            assert_eq!(came_to_each(&bench), then, "{budget}");
+        }
+    }
+}
+
+/// A replay may die too, after it has charged what an attempt used that gave no reply, and before the reply.
+#[test]
+fn a_replay_that_dies_charges_no_lost_attempt_twice() {
+    let server = Hosted::start(|asked| {
+        let cut_at = (asked.number == 0).then_some(900);
+        (Answer::Say(done("It is all well here. ".repeat(9).as_str())), Delivery { cut_at, ..Delivery::default() })
+    });
+    let (bench, tape) = reader("", &server);
+    bench.spinney(&["run", "one", "--record", &tape]).code(0);
+    let then = came_to_each(&bench);
+    assert_eq!(then["work"].iter().filter(|told| told[0] == "lost").count(), 1, "{then:?}");
+    drop(server);
+    let text = fs::read_to_string(&tape).unwrap();
+    for records in 1_usize.. {
+        carry_on(Drive::replaying(&bench, "one", &text).start(json!({})), records);
+        let is_over = bench.records(&bench.newest()).iter().any(|record| matches!(record.event, Event::RunFinished { .. }));
+        if !is_over {
+            carry_on(Drive::replaying(&bench, "one", &text).resume(&bench.newest()), usize::MAX).unwrap();
+        }
+        assert_eq!(came_to_each(&bench), then, "killed after record {records}");
+        if is_over {
+            break;
+        }
+    }
 }
