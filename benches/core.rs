@@ -2,8 +2,11 @@
 //!
 //! What is measured grows with the run (steps, items, records); the figures of one group are to be read beside each other.
 //! `append/floor` is the least that keeps the same bytes: a write to a file, and where it is synced, `fdatasync`.
+mod shapes;
+
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use serde_json::json;
+use shapes::{WIDE, beside, compile, many};
 use spinney::{
     clock::Timestamp,
     engine::{Command, Live, decide, simulate},
@@ -29,8 +32,6 @@ use std::{
 const LOG: usize = 100_000;
 /// Agents in it.
 const AGENTS: usize = 128;
-/// Chains of steps beside each other.
-const WIDE: usize = 100;
 /// Tasks under way at the same time, as many as in a run that says nothing.
 const PLACES: usize = 8;
 
@@ -138,53 +139,16 @@ fn scheduling(c: &mut Criterion) {
         let plan = compile(&yaml);
         group.throughput(Throughput::Elements(size as u64));
         let run = || runtime.block_on(simulate(plan.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
-        memory("steps", size, |runs| runtime.block_on(several(&plan, runs)));
         group.bench_function(BenchmarkId::new("steps", size), |b| b.iter(run));
         group.bench_function(BenchmarkId::new("floor, petgraph and JoinSet", size), |b| b.iter(|| runtime.block_on(bare(size))));
         group.bench_function(BenchmarkId::new("file", size), |b| b.iter(|| compile(&yaml)));
-        let list: Vec<String> = (0..size).map(|n| n.to_string()).collect();
-        let yaml = format!("version: 1\nname: many\nsteps:\n  work: {{ for_each: {{ items: [{}], as: n }}, run: \"true\" }}\n", list.join(", "));
+        let yaml = many(size);
         let items = compile(&yaml);
         group.bench_function(BenchmarkId::new("file with items", size), |b| b.iter(|| compile(&yaml)));
         let run = || runtime.block_on(simulate(items.clone(), &serde_json::Map::new(), Stub::empty())).expect("the run ends");
-        memory("items", size, |runs| runtime.block_on(several(&items, runs)));
         group.bench_function(BenchmarkId::new("items", size), |b| b.iter(run));
     }
     group.finish();
-}
-
-/// Says how much memory a run takes at most, by what the kernel counts: how much more it is while several run at the same
-/// time than while one does. What was held before, and what the allocator kept of it, is in both and cancels out.
-fn memory(what: &str, size: usize, run: impl Fn(usize)) {
-    const MORE: usize = 8;
-    let peak = |runs: usize| {
-        // The kernel begins to look for the peak anew.
-        let _unsupported = std::fs::write("/proc/self/clear_refs", "5");
-        run(runs);
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<usize>().ok());
-        line.unwrap_or_default() * 1024
-    };
-    let one = peak(1);
-    let more = peak(1 + MORE).saturating_sub(one) / MORE;
-    let _ = writeln!(io::stdout(), "schedule/{what}/{size}: {more} bytes, {} each", more / size);
-}
-
-/// Simulates a plan several times at the same time.
-async fn several(plan: &Arc<Plan>, runs: usize) {
-    let nothing = serde_json::Map::new();
-    let all = futures_util::future::join_all((0..runs).map(|_| simulate(plan.clone(), &nothing, Stub::empty()))).await;
-    assert!(all.iter().all(Result::is_ok));
-}
-
-/// Chains beside each other, a hundred wide.
-fn beside(size: usize) -> String {
-    let mut yaml = "version: 1\nname: beside\nsteps:\n".to_owned();
-    for n in 0..size {
-        let needs = if n < WIDE { String::new() } else { format!("needs: [s{}], ", n - WIDE) };
-        let _ = writeln!(yaml, "  s{n}: {{ {needs}run: \"true\" }}");
-    }
-    yaml
 }
 
 /// Runs as many tasks in the same order with nothing around them.
@@ -348,13 +312,6 @@ fn keep(file: &mut File, records: &[Record], synced: bool) -> io::Result<()> {
 /// A record of the size that most have.
 fn told(seq: u64) -> Record {
     Record { seq, at: Timestamp(seq), event: finished(&NodeId::step(&StepId::from("work")), &format!("call_{seq}_0")) }
-}
-
-fn compile(yaml: &str) -> Arc<Plan> {
-    let source = Source { name: "bench.yaml".to_owned(), text: yaml.to_owned() };
-    let workflow = Workflow::load(&Arc::new(source)).expect("the workflow is well formed");
-    let (plan, _warnings) = Plan::compile(&workflow, &Catalog::default()).expect("the workflow is right");
-    Arc::new(plan)
 }
 
 /// A run of many items of which as many run as may, but for one that has just ended.

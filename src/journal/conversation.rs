@@ -13,6 +13,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+/// Bytes that a message costs besides its blocks.
+const MESSAGE_BYTES: u64 = 32;
+
 /// A conversation so far. Copies share what was said, and one that was never begun is nothing: most nodes of a large run
 /// have none.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +50,8 @@ impl Conversation {
 pub struct Talk {
     brief: Option<Arc<Brief>>,
     messages: Vec<Arc<Message>>,
+    /// Of all messages, with what each costs besides its blocks.
+    bytes: u64,
     calls: Vec<Call>,
     last: Option<Last>,
     begun: Option<Begun>,
@@ -507,8 +512,11 @@ impl Talk {
     /// what came after (current tokenizers of code), the brief included.
     pub fn estimated_prompt(&self) -> u64 {
         let fixed = self.brief.as_ref().map_or(0, |brief| brief.system.len() + brief.tools.iter().map(|tool| tool.description.len() + 400).sum::<usize>());
-        let messages = self.message_bytes();
-        if self.sizing.counted > 0 { self.sizing.counted + tokens(messages.saturating_sub(self.sizing.counted_bytes)) } else { tokens(fixed as u64 + messages) }
+        if self.sizing.counted > 0 {
+            self.sizing.counted + tokens(self.bytes.saturating_sub(self.sizing.counted_bytes))
+        } else {
+            tokens(fixed as u64 + self.bytes)
+        }
     }
 
     /// Returns what the next request is expected to use: what was cached is read again, all other input is new, and the reply is
@@ -521,8 +529,9 @@ impl Talk {
         Usage { input: prompt - cache_read, output, cache_read, ..Usage::default() }
     }
 
-    fn message_bytes(&self) -> u64 {
-        self.messages.iter().map(|message| message.bytes() as u64 + 32).sum()
+    /// Counts the bytes of all messages anew.
+    fn weigh(&mut self) {
+        self.bytes = self.messages.iter().map(|message| message.bytes() as u64 + MESSAGE_BYTES).sum();
     }
 
     fn count(&mut self, why: Why) {
@@ -548,25 +557,25 @@ impl Talk {
         if message.role == Role::User {
             self.last = None;
         }
+        self.bytes += message.bytes() as u64;
         match self.messages.last_mut() {
             Some(last) if last.role == message.role => {
                 let mut blocks: Vec<Block> = last.blocks.clone();
                 blocks.extend(message.blocks);
                 *last = Arc::new(Message { role: message.role, blocks });
             }
-            _ => self.messages.push(Arc::new(message)),
+            _ => {
+                self.bytes += MESSAGE_BYTES;
+                self.messages.push(Arc::new(message));
+            }
         }
     }
 
     fn replied(&mut self, reply: &Reply) {
         (self.must_answer, self.is_capped) = (false, false);
         let Usage { cache_read, cache_write, output, .. } = reply.usage;
-        self.sizing = Sizing {
-            counted: reply.usage.prompt(),
-            counted_bytes: self.message_bytes(),
-            cached: cache_read + cache_write,
-            longest: self.sizing.longest.max(output),
-        };
+        self.sizing =
+            Sizing { counted: reply.usage.prompt(), counted_bytes: self.bytes, cached: cache_read + cache_write, longest: self.sizing.longest.max(output) };
         self.spent += Spent::of(reply);
         let last = self.put_together(reply);
         self.model = Some(reply.model.clone());
@@ -618,6 +627,7 @@ impl Talk {
     fn shortened(&mut self, cut: usize, messages: &[Message]) {
         let cut = cut.min(self.messages.len());
         self.messages.splice(..cut, messages.iter().cloned().map(Arc::new));
+        self.weigh();
         self.sizing = Sizing::default();
         self.shown.clear();
         self.is_full = false;
@@ -629,6 +639,7 @@ impl Talk {
         self.choice = rest.into_iter().find(|(_, model)| *model == to).map_or(self.choice + 1, |(place, _)| place);
         if self.messages.last().is_some_and(|last| last.role == Role::Assistant) {
             self.messages.pop();
+            self.weigh();
         }
         self.fallen.push(failure.clone());
         self.calls.clear();
