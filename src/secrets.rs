@@ -8,12 +8,14 @@
 //! only the processes of a step that asks for it.
 //!
 //! Without secrets nothing is searched. A value is never part of an error or of `Debug`.
+mod forms;
+
 use aho_corasick::{AhoCorasick, Input, MatchKind};
+use forms::{encoded_as, written_as};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     io::{self, Read},
     ops::Range,
@@ -27,12 +29,6 @@ const HEX_BYTES_MIN: usize = 8;
 /// A value that is only hidden must be longer than this, with letters and digits in it or without.
 const MIXED_BYTES_MIN: usize = 8;
 const PLAIN_BYTES_MIN: usize = 20;
-/// Lines of a value that are searched for by themselves.
-const LINE_BYTES_MIN: usize = 8;
-/// A piece of base64 that begins in the middle of a byte is searched for from this length.
-const PIECE_BYTES_MIN: usize = 6;
-/// How deep JSON may be quoted in JSON.
-const QUOTED: usize = 3;
 
 /// The secrets of a run. Cheap to clone; empty where there are none.
 #[derive(Clone, Default)]
@@ -461,88 +457,6 @@ fn end_of_string(body: &str) -> usize {
     end.unwrap_or(body.len())
 }
 
-/// Returns a value in all forms that are searched for.
-fn written_as(value: &str) -> BTreeSet<String> {
-    let mut forms = BTreeSet::new();
-    let lines = value.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN && line.len() < value.len());
-    for text in std::iter::once(value).chain(lines) {
-        let mut quoted = text.to_owned();
-        for _ in 0..=QUOTED {
-            forms.insert(quoted.clone());
-            quoted = json_escaped(&quoted);
-        }
-    }
-    for one in [
-        value.replace('\'', "'\\''"),
-        value.chars().flat_map(|c| ['\\'].into_iter().filter(move |_| "\"$`\\".contains(c)).chain([c])).collect(),
-        value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"),
-    ] {
-        forms.insert(one.clone());
-        forms.insert(json_escaped(&one));
-    }
-    for plain in ["", "/", "!'()*", "/!'()*:@&=+$,;"] {
-        let encoded = percent_encoded(value, plain);
-        forms.insert(encoded.replace("%20", "+"));
-        forms.insert(encoded);
-    }
-    let lower = percent_encoded(value, "");
-    forms.insert(lower_hex(&lower));
-    forms.extend(encoded_as(value));
-    forms.retain(|form| form.len() >= VALUE_BYTES_MIN);
-    forms
-}
-
-/// Returns a value in the forms that programs break over lines.
-fn encoded_as(value: &str) -> BTreeSet<String> {
-    let mut forms = BTreeSet::new();
-    for url_safe in [false, true] {
-        forms.extend((0..3).map(|shift| base64(value.as_bytes(), shift, url_safe)).filter(|form| form.len() >= PIECE_BYTES_MIN));
-        forms.insert(base64(value.as_bytes(), 0, url_safe));
-    }
-    let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
-    forms.insert(hex.to_ascii_uppercase());
-    forms.insert(hex);
-    forms
-}
-
-fn json_escaped(text: &str) -> String {
-    let quoted = Value::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
-}
-
-fn percent_encoded(text: &str, plain: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) || plain.as_bytes().contains(&byte);
-    text.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
-/// Writes the digits after each `%` small.
-fn lower_hex(encoded: &str) -> String {
-    let mut parts = encoded.split('%');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (digits, rest) = part.split_at(part.len().min(2));
-        out = format!("{out}%{}{rest}", digits.to_ascii_lowercase());
-    }
-    out
-}
-
-/// Returns the characters of base64 that depend on `bytes` alone, where they begin `shift` bytes after a group of three.
-fn base64(bytes: &[u8], shift: usize, url_safe: bool) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let all: Vec<u8> = std::iter::repeat_n(0, shift).chain(bytes.iter().copied()).collect();
-    let sextet = |at: usize| {
-        let (byte, bit) = (at * 6 / 8, at * 6 % 8);
-        let pair = (u16::from(all[byte]) << 8) | u16::from(all.get(byte + 1).copied().unwrap_or_default());
-        usize::from((pair >> (10 - bit)) & 63)
-    };
-    let letter = |at: usize| match ALPHABET[sextet(at)] {
-        b'+' if url_safe => '-',
-        b'/' if url_safe => '_',
-        other => char::from(other),
-    };
-    ((shift * 8).div_ceil(6)..all.len() * 8 / 6).map(letter).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -567,6 +481,18 @@ mod tests {
             "p@ss wörd/\"1$<&'\\''+",
             "p@ss wörd/\\\"1\\$<&'+",
             "p@ss wörd/&quot;1$&lt;&amp;'+",
+            "p@ss wörd/\"1$&lt;&amp;'+",
+            "p@ss wörd/&quot;1$&lt;&amp;&#x27;+",
+            "p@ss wörd/&quot;1$&lt;&amp;&#039;+",
+            "p@ss wörd/&#34;1$&lt;&amp;&#39;+",
+            "p@ss wörd\\/\\\"1$<&'+",
+            "p@ss w\\u00f6rd\\/\\\"1$<&'+",
+            "p@ss w\\u00f6rd/\\\"1$<&'+",
+            "p@ss wörd/\\\"1$\\u003c\\u0026'+",
+            "p@ss wörd/\\\"1$\\u003c\\u0026\\u0027+",
+            "p@ss w\\u00F6rd/\\u00221$\\u003C\\u0026\\u0027\\u002B",
+            "p@ss wörd/\"1$<&'\"'\"'+",
+            "p@ss\\ wörd/\\\"1\\$\\<\\&\\'+",
         ] {
             assert_eq!(secrets.text(&format!("é{written}é")), "é***TOKEN***é", "{written}");
         }
@@ -574,6 +500,14 @@ mod tests {
         assert_eq!(secrets.found_in("x p@ss wörd/\"1$<&'+".as_bytes()), Some("TOKEN"));
         assert_eq!(secrets.found_in(b"p@ss w"), None);
         assert!(!format!("{secrets:?}").contains("p@ss") && format!("{secrets:?}").contains("TOKEN"));
+    }
+
+    #[test]
+    fn a_line_of_a_value_is_found_in_these_forms_too() {
+        let secrets = secrets(&[("KEY", "-----BEGIN-----\nab/cd+ef&gh=ij\n-----END-----\n")]);
+        for written in ["ab\\/cd+ef&gh=ij", "ab/cd+ef\\u0026gh\\u003dij", "ab/cd+ef&amp;gh=ij", "ab/cd+ef\\&gh=ij"] {
+            assert_eq!(secrets.text(written), "***KEY***", "{written}");
+        }
     }
 
     #[test]
@@ -614,7 +548,8 @@ mod tests {
         let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
         for before in 0..80 {
             let all = format!("{}{value} behind", "x".repeat(before));
-            for (encoded, width) in [(super::base64(all.as_bytes(), 0, false), 76), (super::base64(all.as_bytes(), 0, true), 64), (hex(&all), 60)] {
+            for (encoded, width) in [(super::forms::base64(all.as_bytes(), 0, false), 76), (super::forms::base64(all.as_bytes(), 0, true), 64), (hex(&all), 60)]
+            {
                 for newline in ["\n", "\r\n"] {
                     let lines: Vec<&str> = encoded.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
                     let text = lines.join(newline);
@@ -662,7 +597,7 @@ mod tests {
             prop_assume!(!value.bytes().all(|byte| byte.is_ascii_hexdigit()));
             let secrets = secrets(&[("V", &value)]);
             let all: Vec<u8> = [before, value.clone().into_bytes(), after].concat();
-            let cleaned = secrets.text(&super::base64(&all, 0, false)).into_owned();
+            let cleaned = secrets.text(&super::forms::base64(&all, 0, false)).into_owned();
             prop_assert!(cleaned.contains("***V***"), "{}", cleaned);
         }
 
