@@ -4,7 +4,7 @@
 //! interrupted is found again. What it worked must be elsewhere: in the history of a branch that is no run's, or, where that
 //! is so, in the joined commit that took it in. Everything in doubt counts as not landed. What goes with a run that is dropped
 //! by its name is named, and commits that somebody else has put on its branch never go.
-use super::steps::{VIEW_PREFIX, slug};
+use super::steps::{KEPT_RESULTS, VIEW_PREFIX, slug};
 use crate::{
     clock::Timestamp,
     event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress},
@@ -17,9 +17,6 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-
-/// How far the joining of work is followed.
-const DEPTH: usize = 64;
 
 /// What is to be cleaned, and where.
 #[derive(Debug, Clone)]
@@ -90,7 +87,8 @@ pub fn orphans(repo: &Repository, cache: &Path) -> Result<BTreeSet<RunId>, Clean
         return Ok(BTreeSet::new());
     }
     let refs = repo.refs("refs/spinney")?;
-    let of_refs = refs.iter().filter_map(|(name, _)| name.split('/').nth(2)).map(str::to_owned);
+    // Kept results belong to no run.
+    let of_refs = refs.iter().filter_map(|(name, _)| name.split('/').nth(2)).filter(|name| *name != KEPT_RESULTS).map(str::to_owned);
     let folders = fs::read_dir(cache.join("worktrees").join(repo.id())).into_iter().flatten().flatten();
     let of_folders = folders.filter_map(|entry| entry.file_name().into_string().ok());
     let known: BTreeSet<RunId> = RunDir::list(&RunDir::state(repo.main_checkout()))?.into_iter().collect();
@@ -201,6 +199,7 @@ fn dropped(repo: &Repository, run: &RunId, cleaning: &Cleaning, records: &[Recor
                     (true, true) => {}
                 }
             }
+            parts.extend(strays(&workspaces)?.iter().map(|stray| format!("{} had files that are in no commit", stray.display())));
         }
         Ok(parts)
     };
@@ -242,13 +241,24 @@ fn judged_without_records(repo: &Repository, run: &RunId, cleaning: &Cleaning) -
             }
         }
         let folder = folder(repo, run, cleaning);
-        let slugs = if folder.is_dir() { Workspaces::new(repo, &folder, run)?.slugs()? } else { Vec::new() };
-        Ok(slugs.into_iter().find(|slug| !slug.starts_with(VIEW_PREFIX)).map(|slug| format!("what the worktree `{slug}` may hold")))
+        let (slugs, strays) = if folder.is_dir() {
+            let workspaces = Workspaces::new(repo, &folder, run)?;
+            (workspaces.slugs()?, strays(&workspaces)?)
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let held = slugs.into_iter().find(|slug| !slug.starts_with(VIEW_PREFIX)).map(|slug| format!("what the worktree `{slug}` may hold"));
+        Ok(held.or_else(|| strays.first().map(|stray| format!("what stands in {}", stray.display()))))
     };
     match lost().map_err(|error| format!("its folder is gone, and what it left cannot be judged: {error}"))? {
         Some(lost) => Err(format!("its folder is gone, and {lost} is on no branch but the run's own: `spinney clean --drop {run}` removes it all the same")),
         None => Ok("its folder is gone, and its work has landed".to_owned()),
     }
+}
+
+/// Returns the files of worktrees that are known for no worktree any more, views aside.
+fn strays(workspaces: &Workspaces) -> Result<Vec<PathBuf>, GitError> {
+    Ok(workspaces.strays()?.into_iter().filter(|(slug, _)| !slug.starts_with(VIEW_PREFIX)).map(|(_, path)| path).collect())
 }
 
 /// Returns where the worktrees of a run stand.
@@ -268,7 +278,8 @@ struct Work<'a> {
 /// What the records say of who made which commit, and what took it in.
 #[derive(Default)]
 struct Nodes<'a> {
-    made: HashMap<&'a CommitId, &'a NodeId>,
+    /// Who has made a commit, and who passed it on.
+    made: HashMap<&'a CommitId, Vec<&'a NodeId>>,
     commits: HashMap<&'a NodeId, &'a CommitId>,
     /// Which merge has joined a node's work, or which agent took a sub-agent's in.
     joined: HashMap<&'a NodeId, NodeId>,
@@ -322,8 +333,7 @@ impl<'a> Nodes<'a> {
     }
 
     fn made(&mut self, node: &'a NodeId, commit: &'a CommitId) {
-        // A step that passes a commit on has not made it.
-        self.made.entry(commit).or_insert(node);
+        self.made.entry(commit).or_default().push(node);
         self.commits.insert(node, commit);
     }
 }
@@ -362,22 +372,26 @@ impl Work<'_> {
                 return Ok(Some(format!("what git ignores in the worktree {} ({})", workspaces.path(slug).display(), few(&names))));
             }
         }
-        Ok(None)
+        Ok(strays(&workspaces)?.first().map(|stray| format!("what stands in {}", stray.display())))
     }
 
-    /// Returns whether a commit, or the one that its work went into, has landed.
+    /// Returns whether a commit, or one that its work went into, has landed. Whoever passes a commit on (a loop, a call, a choice) hands it
+    /// to those that take his work.
     fn is_elsewhere(&self, commit: &CommitId) -> Result<bool, GitError> {
-        let mut commit = commit;
-        for _ in 0..DEPTH {
+        let (mut open, mut seen) = (vec![commit], BTreeSet::new());
+        while let Some(commit) = open.pop() {
+            if !seen.insert(commit) {
+                continue;
+            }
             if self.repo.has_landed(commit)? {
                 return Ok(true);
             }
-            let Some(node) = self.nodes.made.get(commit) else { return Ok(false) };
-            if self.nodes.losers.get(node).is_some_and(|until| *until <= self.now) {
-                return Ok(true);
+            for node in self.nodes.made.get(commit).into_iter().flatten() {
+                if self.nodes.losers.get(node).is_some_and(|until| *until <= self.now) {
+                    return Ok(true);
+                }
+                open.extend(self.nodes.joined.get(node).and_then(|by| self.nodes.commits.get(by)));
             }
-            let Some(next) = self.nodes.joined.get(node).and_then(|by| self.nodes.commits.get(by)) else { return Ok(false) };
-            commit = next;
         }
         Ok(false)
     }

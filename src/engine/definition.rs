@@ -96,19 +96,18 @@ impl Definer<'_> {
                 json!({"approve": message.value, "show": show.map(|show| format!("{show:?}")), "on_timeout": on_timeout.as_deref().map(|then| format!("{then:?}"))})
             }
             Work::Workflow(call) => {
-                json!({"workflow": self.whole(&call.plan), "with": call.with.iter().map(|(name, value)| json!([name, value.value])).collect::<Value>()})
+                json!({"workflow": [self.whole(&call.plan), inputs(&call.plan)], "with": call.with.iter().map(|(name, value)| json!([name, value.value])).collect::<Value>()})
             }
             Work::Loop(spec) => json!({"steps": self.whole(&spec.body), "until": spec.until.value}),
         };
         if let Value::Object(parts) = parts { parts } else { Map::new() }
     }
 
-    /// All that is inside of a step.
+    /// All that is inside of a step, what it is given aside.
     fn whole(&self, plan: &Plan) -> Value {
-        let inputs = plan.inputs.iter().map(|(name, input)| json!([name, input.required, input.default.as_ref().map(|value| &value.value), input.schema]));
         let endings = [&plan.on_failure, &plan.finally].map(|ending| ending.as_ref().map(|plan| definitions(plan, self.resolved)));
         let outputs = plan.outputs.iter().map(|(name, text)| json!([name, text.value]));
-        json!([definitions(plan, self.resolved), endings, inputs.collect::<Value>(), outputs.collect::<Value>()])
+        json!([definitions(plan, self.resolved), endings, outputs.collect::<Value>()])
     }
 
     fn orchestrator(&self) -> Option<Map<String, Value>> {
@@ -138,22 +137,38 @@ impl Definer<'_> {
         };
         let AgentSpec { name, system, description: _, model, access, tools, provider_tools, skills, hooks, rules, sandbox, .. } = agent;
         let AgentSpec { limits: _, idle_timeout: _, cwd, max_depth, max_parallel: _, .. } = agent;
+        // What a template may choose is all of its kind.
+        let chosen_skills = self.resolved.pins.keys().filter_map(|pin| pin.strip_prefix("skill:")).filter(|_| skills.iter().any(|name| is_template(name)));
+        let chosen_models = model
+            .choices
+            .iter()
+            .any(|name| is_template(name))
+            .then(|| self.plan.models.iter().map(|(name, model)| json!([name, model.choices, model.effort])).collect::<Vec<_>>());
         let parts = json!({
             "agent": [name, format!("{access:?}"), one(cwd.as_ref()), max_depth],
             "system": system,
-            "model": [model.choices, model.effort],
+            "model": [model.choices, model.effort, chosen_models],
             "tools": [tools, provider_tools],
             "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([format!("{:?}", sandbox.network), sandbox.read, sandbox.write]) },
             "rules": [rules.allow, rules.ask, rules.deny],
-            "skills": pinned("skill", &mut skills.iter().map(String::as_str)),
+            "skills": pinned("skill", &mut skills.iter().map(String::as_str).filter(|name| !is_template(name)).chain(chosen_skills)),
             "hooks": pinned("hook", &mut hooks.iter().map(String::as_str).chain(self.resolved.always.iter().copied())),
         });
         if let Value::Object(parts) = parts { parts } else { Map::new() }
     }
 }
 
+/// What a workflow is called with. The body of a loop has the inputs of what it stands in, and those that it reads stand in its texts.
+fn inputs(plan: &Plan) -> Value {
+    plan.inputs.iter().map(|(name, input)| json!([name, input.required, input.default.as_ref().map(|value| &value.value), input.schema])).collect()
+}
+
 fn one(text: Option<&Spanned<String>>) -> Value {
     text.map_or(Value::Null, |text| json!(text.value))
+}
+
+fn is_template(name: &str) -> bool {
+    name.contains("{{")
 }
 
 fn all(texts: &[Spanned<String>]) -> Value {

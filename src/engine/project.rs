@@ -369,6 +369,9 @@ impl Project {
             let of = if inner.name == plan.name { String::new() } else { format!("{}/", inner.name) };
             for agent in inner.agents.values().chain(inner.steps().flat_map(PlannedStep::agents)) {
                 pins.insert(format!("system:{of}{}", agent.name), BlobId::of(agent.system.as_bytes()).0);
+                if agent.skills.iter().any(|name| name.contains("{{")) {
+                    pins.extend(self.library.all(Kind::Skill).into_iter().map(|found| (format!("{}:{}", Kind::Skill, found.name), found.hash().to_owned())));
+                }
                 pins.extend(self.pinned(Kind::Skill, agent.skills.iter().map(String::as_str)));
                 pins.extend(self.pinned(Kind::Hook, agent.hooks.iter().map(String::as_str)));
             }

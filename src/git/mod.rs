@@ -56,4 +56,4 @@ pub use refs::{Expected, RefMove, branch_of, ref_of, short_name, start_of};
 pub use repository::{Head, Repository, load_version};
 pub use scope::{Scope, ScopeError};
 pub use whole::Unsound;
-pub use workspaces::{Content, Isolation, Workspaces, Worktree};
+pub use workspaces::{Content, Isolation, Workspaces, Worktree, is_lost};

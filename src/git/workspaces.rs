@@ -24,7 +24,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
@@ -227,7 +227,7 @@ impl Workspaces {
         let busy = || GitError::Occupied { slug: slug.to_owned(), reason: "it is being made" };
         let _making = Lock::attempt(&state.join("lock"))?.ok_or_else(busy)?;
         let path = self.folder.join(slug);
-        match self.note(slug) {
+        match self.note(slug)? {
             Some(note) if note.ready => return Err(GitError::Occupied { slug: slug.to_owned(), reason: "it exists" }),
             // Whoever was making it died; nobody has worked in it.
             Some(_) => self.delete(&path)?,
@@ -243,7 +243,7 @@ impl Workspaces {
         check_name(slug)?;
         let (path, state) = (self.folder.join(slug), self.state(slug));
         let present = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
-        match self.note(slug) {
+        match self.note(slug)? {
             Some(note) if note.leaving => self.discard(slug)?,
             Some(note) if note.ready && note.base == *base && present => {
                 // A git that was killed with this program's last life has left it.
@@ -260,7 +260,7 @@ impl Workspaces {
                 fs::remove_dir_all(&state).map_err(GitError::io("remove", state))?;
             }
             // The end of the machine's power has taken what was noted of it. Whoever only looks does not come here: see `look`.
-            None if present && state.is_dir() => self.set_aside(slug)?,
+            None if present => self.set_aside(slug)?,
             Some(_) | None => {}
         }
         self.make(slug, base)
@@ -272,7 +272,7 @@ impl Workspaces {
     /// As `open`, and `Occupied` where nothing is noted of what is there.
     pub(super) fn look(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
         check_name(slug)?;
-        if self.note(slug).is_none() && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
+        if self.note(slug)?.is_none() && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
             return Err(GitError::Occupied { slug: slug.to_owned(), reason: "nothing is noted of what is in its place" });
         }
         self.open(slug, base)
@@ -284,7 +284,7 @@ impl Workspaces {
     /// # Errors
     /// As `open`.
     pub fn fresh(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
-        let is_there = self.note(slug).is_some_and(|note| note.ready && !note.leaving && note.base == *base) && self.folder.join(slug).is_dir();
+        let is_there = self.note(slug)?.is_some_and(|note| note.ready && !note.leaving && note.base == *base) && self.folder.join(slug).is_dir();
         if is_there {
             let worktree = self.open(slug, base)?;
             let snapshot = self.snapshot(&worktree, base)?;
@@ -339,7 +339,7 @@ impl Workspaces {
     /// rest is known for what it is: see [`Workspaces::clear`].
     pub fn discard(&self, slug: &str) -> Result<(), GitError> {
         check_name(slug)?;
-        if let Some(note) = self.note(slug).filter(|note| !note.leaving) {
+        if let Some(note) = self.note(slug)?.filter(|note| !note.leaving) {
             self.write_note(slug, &Note { leaving: true, ..note })?;
         }
         self.delete(&self.folder.join(slug))?;
@@ -354,8 +354,9 @@ impl Workspaces {
     /// Removes the rest of worktrees over whose removal a process died, and returns why some of it stays.
     pub fn clear(&self) -> Vec<GitError> {
         let is_rest = |slug: &str| match self.note(slug) {
-            Some(note) => note.leaving,
-            None => fs::symlink_metadata(self.folder.join(slug)).is_err(),
+            Ok(Some(note)) => note.leaving,
+            Ok(None) => fs::symlink_metadata(self.folder.join(slug)).is_err(),
+            Err(_) => false,
         };
         match self.slugs() {
             Ok(slugs) => slugs.iter().filter(|slug| is_rest(slug)).filter_map(|slug| self.discard(slug).err()).collect(),
@@ -387,6 +388,25 @@ impl Workspaces {
         let mut names: Vec<String> = names.filter(|name| check_name(name).is_ok()).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// Returns what stands beside the worktrees and is none of them, sorted: files that were moved aside, with the name of the worktree
+    /// that they were in, and folders of which nothing is noted.
+    pub fn strays(&self) -> Result<Vec<(String, PathBuf)>, GitError> {
+        let entries = |folder: &Path| -> Result<Vec<String>, GitError> {
+            let entries = fs::read_dir(folder).map_err(GitError::io("read", folder))?;
+            Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
+        };
+        let (engine, slugs) = (self.folder.join(".engine"), self.slugs()?);
+        let aside = entries(&engine)?.into_iter().filter_map(|name| {
+            let (slug, _) = name.strip_prefix(".aside-")?.rsplit_once('-')?;
+            Some((slug.to_owned(), engine.join(&name).join("files")))
+        });
+        let unknown = entries(&self.folder)?.into_iter().filter(|name| name != ".engine" && !slugs.contains(name));
+        let mut strays: Vec<(String, PathBuf)> = aside.chain(unknown.map(|name| (name.clone(), self.folder.join(name)))).collect();
+        strays.retain(|(_, path)| fs::symlink_metadata(path).is_ok());
+        strays.sort();
+        Ok(strays)
     }
 
     fn materialise(&self, slug: &str, commit: &CommitId) -> Result<Worktree, GitError> {
@@ -524,21 +544,44 @@ impl Workspaces {
             .map_err(GitError::io("make a folder in", &self.folder))?;
         let aside = aside.keep();
         fs::rename(&path, aside.join("files")).map_err(GitError::io("move aside", path))?;
-        fs::rename(self.state(slug), aside.join("state")).map_err(GitError::io("move aside", self.state(slug)))
+        match fs::rename(self.state(slug), aside.join("state")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(GitError::io("move aside", self.state(slug))(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn state(&self, slug: &str) -> PathBuf {
         self.folder.join(".engine").join(slug)
     }
 
-    fn note(&self, slug: &str) -> Option<Note> {
-        serde_json::from_slice(&fs::read(self.state(slug).join("note.json")).ok()?).ok()
+    /// Returns what is noted of a worktree; `None` where nothing is, or nothing that can be understood.
+    ///
+    /// # Errors
+    /// Where the note is there and cannot be read now.
+    fn note(&self, slug: &str) -> Result<Option<Note>, GitError> {
+        noted(&self.state(slug))
     }
 
     fn write_note(&self, slug: &str, note: &Note) -> Result<(), GitError> {
         let file = self.state(slug).join("note.json");
         let text = serde_json::to_vec(note).map_err(|error| GitError::io("write", &file)(error.into()))?;
         register::replace(&file, &text)
+    }
+}
+
+/// Returns whether nobody can go on in the worktree that stood at a path: it is gone, or nothing is noted of what is there.
+pub fn is_lost(path: &Path) -> bool {
+    let state = || Some(path.parent()?.join(".engine").join(path.file_name()?));
+    // A note that cannot be read now may be read later.
+    !path.is_dir() || state().is_none_or(|state| matches!(noted(&state), Ok(None)))
+}
+
+fn noted(state: &Path) -> Result<Option<Note>, GitError> {
+    let file = state.join("note.json");
+    match fs::read(&file) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(GitError::io("read", file)(error)),
     }
 }
 

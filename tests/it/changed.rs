@@ -1,8 +1,8 @@
 //! What a run is pinned to: every file that a step of it reads. Where one is another when the run is taken up, that is said.
 use crate::fixture::{Bench, outcome};
-use serde_json::json;
-use spinney::event::Event;
-use std::fs;
+use serde_json::{Value, json};
+use spinney::event::{Event, RunId};
+use std::{collections::BTreeMap, fs};
 
 const FLOW: &str = r#"
 version: 1
@@ -78,4 +78,37 @@ fn an_answer_takes_no_edited_prompt_up_without_a_word() {
     let told = records.iter().find_map(|record| if let Event::AgentBriefed { brief, .. } = &record.event { Some(brief.message.text()) } else { None });
     assert!(told.unwrap().contains("Do it well."));
     assert_eq!(outcome(&records, "two")["succeeded"]["commit"], json!(null));
+}
+
+/// Returns which steps of a run hold.
+fn holding(bench: &Bench, run: &RunId) -> BTreeMap<String, bool> {
+    let plan: Value = serde_json::from_str(&bench.spinney(&["plan", &run.0, "--json"]).code(0).out).unwrap();
+    let one = |step: &Value| (step["step"].as_str().unwrap().to_owned(), step["holds"] == true);
+    plan["steps"].as_array().unwrap().iter().map(one).collect()
+}
+
+/// What a template may choose is whatever there is of its kind.
+#[test]
+fn what_a_template_chooses_is_a_part_of_its_step() {
+    let flow = "version: 1\nname: flow\ninputs: { lens: { type: string, default: a }, model: { type: string, default: large } }\nmodels: { large: { use: ollama/x }, small: { use: ollama/y } }\nagents: { coder: { system: \"You code.\" } }\nsteps:\n  ask: { approve: { message: \"Go on?\" } }\n  two: { needs: [ask], agent: coder, prompt: \"Do it.\", skills: [\"rev-{{ inputs.lens }}\"] }\n  three: { needs: [ask], agent: coder, prompt: \"Do it.\", model: \"{{ inputs.model }}\" }\n";
+    let skill = |text: &str| format!("---\nname: rev-a\ndescription: Looks.\n---\n\n{text}\n");
+    let bench = Bench::new().workflow("flow", flow).file(".spinney/skills/rev-a/SKILL.md", &skill("Closely."));
+    bench.run("flow", "conversations:\n  - turns: [{ say: Done. }]\n", &[]).0.code(3);
+    let run = bench.newest();
+    let bench = bench.file(".spinney/skills/rev-a/SKILL.md", &skill("Kindly."));
+    assert!(bench.spinney(&["resume", &run.0]).code(2).err.contains("skill:rev-a"));
+    let bench = bench.file(".spinney/skills/rev-a/SKILL.md", &skill("Closely."));
+    bench.spinney(&["approve", &run.0]).code(0);
+    let bench = bench.workflow("flow", &flow.replace("ollama/x", "ollama/z"));
+    assert_eq!(holding(&bench, &run), [("ask".to_owned(), true), ("two".to_owned(), true), ("three".to_owned(), false)].into());
+}
+
+/// A loop has the inputs of the workflow, and reads few of them.
+#[test]
+fn an_input_that_a_loop_does_not_read_does_not_change_it() {
+    let flow = "version: 1\nname: flow\ninputs: { a: { type: string, default: x } }\nsteps:\n  again: { loop: { until: \"true\", max: 2 }, steps: { one: { run: \"true\" } } }\n";
+    let bench = Bench::new().workflow("flow", flow);
+    bench.run("flow", "conversations: []\n", &[]).0.code(0);
+    let bench = bench.workflow("flow", &flow.replace("default: x }", "default: y }, b: { type: string, default: z }"));
+    assert_eq!(holding(&bench, &bench.newest()), [("again".to_owned(), true)].into());
 }

@@ -205,3 +205,54 @@ fn a_removal_that_died_is_ended_by_the_next() {
     assert_eq!(fs::read_dir(&runs).unwrap().count(), 0, "{said}");
     assert_eq!(bench.git(&["for-each-ref", "refs/spinney"]), "");
 }
+
+/// Work that somebody passes on has landed where he hands it to who takes it in.
+#[test]
+fn work_that_a_loop_or_a_choice_passes_on_lands_with_what_took_it_in() {
+    let yaml = r#"
+version: 1
+name: flow
+agents: { coder: { system: "You code.", access: write } }
+steps:
+  polish: { loop: { until: "true", max: 2 }, steps: { fix: { agent: coder, prompt: "Build a." } } }
+  try: { for_each: { items: [b, d], as: it }, agent: coder, prompt: "Build {{ it }}." }
+  pick: { needs: [try], select: { from: try, tie: first, keep_losers: 0s } }
+  more: { agent: coder, prompt: "Build c." }
+  land: { needs: [polish, pick, more], merge: { from: [polish, pick, more] } }
+"#;
+    let bench = Bench::new().workflow("flow", yaml);
+    let flow = run(&bench, "flow", 0);
+    bench.spinney(&["land", &flow.0]).code(0);
+    assert_eq!(cleaned(&bench, &["--older-than", "0s", "--dry-run"])["flow"], (true, "its work has landed".to_owned()));
+}
+
+/// Results that `cache` keeps belong to no run, whatever the runs are called.
+#[test]
+fn kept_results_are_no_leftovers_of_a_run() {
+    let yaml = "version: 1\nname: kept\nsteps: { make: { run: \"echo x > x.txt\", scope: [x.txt], cache: { key: x } } }\n";
+    let bench = Bench::new().workflow("kept", yaml);
+    bench.run("kept", SCRIPT, &[]).0.code(0);
+    let kept = || bench.git(&["for-each-ref", "--format=%(refname)", "refs/spinney/cache"]);
+    let before = kept();
+    assert!(!before.is_empty() && !bench.spinney(&["doctor"]).out.contains("cache:"), "{before}");
+    bench.spinney(&["land", &bench.newest().0]).code(0);
+    bench.spinney(&["clean", "--older-than", "0s"]).code(0);
+    assert_eq!(kept(), before);
+}
+
+/// What was moved out of the way of a new attempt may be the only copy of somebody's work.
+#[test]
+fn files_that_were_moved_aside_keep_their_run() {
+    let bench = Bench::new().workflow("flow", FLOW);
+    let flow = run(&bench, "flow", 0);
+    bench.spinney(&["land", &flow.0]).code(0);
+    let folder = bench.path("cache").join("spinney/worktrees");
+    let folders = || fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path().join(&flow.0));
+    let aside = folders().next().unwrap().join(".engine/.aside-build.a.1-x/files");
+    fs::create_dir_all(&aside).unwrap();
+    fs::write(aside.join("only.txt"), "copy\n").unwrap();
+    let (goes, why) = cleaned(&bench, &["--older-than", "0s"])["flow"].clone();
+    assert!(!goes && why.contains(&aside.display().to_string()) && aside.join("only.txt").exists(), "{why}");
+    let said = bench.spinney(&["clean", "--drop", &flow.0, "--dry-run"]).code(0).out;
+    assert!(said.contains("had files that are in no commit"), "{said}");
+}

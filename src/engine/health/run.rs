@@ -7,7 +7,7 @@ use crate::{
         kept::{self, Kept},
     },
     event::{BlobId, CommitId, Event, Isolation, NodeId, Record, Recovery, RunId, because},
-    git::{Expected, GitError, Repository, Unsound, short_name},
+    git::{Expected, GitError, Repository, Unsound, is_lost, short_name},
     journal::{self, BlobError, Blobs, StoreError, read_plain},
 };
 use std::{
@@ -128,8 +128,10 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     faults.extend(torn_refs(repo, run, (records, &kept))?);
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
-        let lost =
-            Fault::broken(path.display().to_string(), format!("the worktree of `{node}` is gone, and with it what was done there since its last checkpoint"));
+        let lost = Fault::broken(
+            path.display().to_string(),
+            format!("the worktree of `{node}` is gone, or nothing is noted of it, and what was done there since its last checkpoint is in no commit"),
+        );
         lost.lightly().hint("`spinney resume` starts that attempt over in a new one")
     }));
     faults.extend(letters(dir));
@@ -335,7 +337,7 @@ pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, 
             _ => {}
         }
     }
-    let lost = open.into_iter().filter(|(_, (path, begun))| *begun && !Path::new(path).is_dir());
+    let lost = open.into_iter().filter(|(_, (path, begun))| *begun && is_lost(Path::new(path)));
     lost.map(|(node, (path, _))| (node.owner(), PathBuf::from(path))).collect()
 }
 

@@ -44,7 +44,7 @@ const ENTRIES_MAX: usize = 4096;
 /// A result that is larger as JSON is not kept.
 const BYTES_MAX: usize = 8 << 20;
 /// What stands for a run in the refs that keep changes.
-const REFS: &str = "cache";
+pub(in crate::engine) const REFS: &str = "cache";
 
 /// What a look into the store gave.
 pub(super) enum LookedUp {

@@ -28,11 +28,12 @@ use crate::{
     trace,
 };
 pub(super) use approve::answered;
-pub(super) use cache::{Makings, Store as CacheStore, foresee, is_kept};
+pub(super) use cache::{Makings, REFS as KEPT_RESULTS, Store as CacheStore, foresee, is_kept};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(crate) use keep::checkpoint_ref;
 pub(super) use keep::{Unkept, keep_all, unkept};
 pub(super) use place::{VIEW_PREFIX, Workplace, globs, lost_worktree, slug, view};
+pub(super) use select::no_candidate;
 use serde_json::Value;
 pub(super) use services::Artefacts;
 pub use services::Services;

@@ -298,6 +298,9 @@ pub(crate) fn lost_worktree(repo: &Repository, (run, slug): (&RunId, &str), path
         Some(_) => format!("what it had at its last checkpoint is kept by `{checkpoint}`"),
         None => "with it what was done there".to_owned(),
     };
+    if path.is_dir() {
+        return Ok(format!("nothing is noted of its worktree any more, whose files stay at {}; {left}", path.display()));
+    }
     Ok(format!("its worktree is gone, and {left}; it stood at {}", path.display()))
 }
 

@@ -123,6 +123,12 @@ impl Scene {
         self.bench.records(&self.run).iter().rev().find_map(|record| of(&record.event)).unwrap()
     }
 
+    /// Returns where the engine keeps what it notes of the place of a node.
+    fn noted(&self, step: &str) -> PathBuf {
+        let place = self.place(step);
+        place.parent().unwrap().join(".engine").join(place.file_name().unwrap())
+    }
+
     /// Returns the file of a blob that a record of this kind names.
     fn blob(&self, names: fn(&Event) -> Option<&spinney::event::BlobId>) -> PathBuf {
         let records = self.bench.records(&self.run);
@@ -229,6 +235,20 @@ fn files() -> Vec<Row> {
             |s| fs::remove_dir_all(s.place("work")).unwrap(),
             ["warn ", "the worktree of `work` is gone"],
             GoesOn("`work` starts its attempt over"),
+            false,
+        ),
+        row(
+            "note of a worktree empty",
+            |s| fs::write(s.noted("work").join("note.json"), "").unwrap(),
+            ["warn ", "nothing is noted of it"],
+            GoesOn("`work` starts its attempt over: nothing is noted of its worktree any more, whose files stay at"),
+            false,
+        ),
+        row(
+            "all notes gone",
+            |s| fs::remove_dir_all(s.noted("work").parent().unwrap()).unwrap(),
+            ["warn ", "nothing is noted of it"],
+            GoesOn("`work` starts its attempt over: nothing is noted of its worktree any more, whose files stay at"),
             false,
         ),
         row("output flipped", |s| flip(&s.blob(output)), ["warn ", "its content has another hash"], GoesOn(""), false),
