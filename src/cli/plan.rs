@@ -188,7 +188,8 @@ impl<'a> Page<'a> {
         }
         if let Some(verify) = &step.verify {
             let commands: Vec<&str> = verify["run"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            self.fact(depth, "checks", &format!("{}; {} tries", commands.join("; "), verify["attempts"]));
+            let tries = verify["attempts"].as_u64().filter(|tries| *tries > 1).map(|tries| format!("; {tries} tries")).unwrap_or_default();
+            self.fact(depth, "checks", &format!("{}{tries}", commands.join("; ")));
         }
         if let Some(hinges) = &step.hinges {
             self.hinges(depth, hinges);

@@ -86,10 +86,7 @@ impl Carry {
             max_timeout: TIME_MAX,
         };
         let decision = services.hooks.notify(&self.hooks, &notice, &runner).await;
-        let reached = decision.ran.iter().any(|ran| ran.verdict != HookVerdict::Error);
-        if !reached {
-            services.tokens.spend(&token);
-        }
+        // A hook that failed may have carried it all the same: an answer with its token is one.
         let verdict = |verdict| if verdict == HookVerdict::Error { verdict } else { HookVerdict::Told };
         decision.ran.iter().map(|ran| self.ran(&ran.hook, verdict(ran.verdict), &ran.reason)).collect()
     }

@@ -369,12 +369,14 @@ impl<S: Store> Engine<'_, S> {
     fn retry_at(&self, node: &NodeId, failure: &Failure) -> Option<Timestamp> {
         let retry = self.journal.state().step(node)?.retry.as_ref()?;
         let attempts = self.journal.state().node(node)?.counted_attempts();
+        // An agent has its time for one session, and another session has it anew.
+        let is_late = matches!(failure.kind, FailureKind::Timeout | FailureKind::Limit(Limit::Time));
         let class = |on: &RetryOn| match on {
             RetryOn::Transient => matches!(failure.kind, FailureKind::Unavailable),
-            RetryOn::Timeout => matches!(failure.kind, FailureKind::Timeout),
+            RetryOn::Timeout => is_late,
             RetryOn::Any => {
                 let stays = matches!(failure.kind, FailureKind::Bug | FailureKind::Cancelled | FailureKind::Refusal | FailureKind::Template);
-                !stays && !matches!(failure.kind, FailureKind::Limit(_))
+                !stays && (is_late || !matches!(failure.kind, FailureKind::Limit(_)))
             }
         };
         if attempts > retry.max || !retry.on.iter().any(class) {

@@ -265,6 +265,9 @@ pub(super) fn give(order: &Order<'_>, said: &StubbedTime, landed: &[NodeId]) -> 
             (None, None) => Value::String(format!("What `{node}` would say.")),
         },
         Work::Merge(_) | Work::Select(_) | Work::Workflow(_) | Work::Loop(_) => {
+            if matches!(step.work, Work::Select(_)) && landed.is_empty() {
+                return Err(steps::no_candidate());
+            }
             let mut output = usual(step, commit.as_ref(), landed);
             for (name, value) in said.output.iter().filter_map(Value::as_object).flatten() {
                 output[name] = value.clone();

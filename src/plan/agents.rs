@@ -128,7 +128,7 @@ impl<'a> Agents<'a> {
         }
         let mut own = (**agent).clone();
         if let Some(model) = model {
-            own.model = ModelSpec { effort: model.effort.clone().or(own.model.effort), ..model };
+            own.model = ModelSpec { effort: own.effort.clone().or(model.effort), ..model };
         }
         if step.effort.is_some() {
             own.model.effort.clone_from(&step.effort);
@@ -322,6 +322,7 @@ impl<'a> Agents<'a> {
             system,
             description: own.description.clone().or_else(|| file.description.clone()).unwrap_or_default(),
             model: self.model(own, file, file_at, findings),
+            effort: effort(own, file),
             access,
             tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
             provider_tools: own.provider_tools.iter().map(|tool| tool.value).collect::<BTreeSet<_>>().into_iter().collect(),
@@ -394,8 +395,12 @@ impl<'a> Agents<'a> {
             (None, None) => self.default_model.clone(),
         };
         let model = named.unwrap_or_default();
-        ModelSpec { effort: own.effort.clone().or_else(|| file.effort.clone()).or(model.effort), ..model }
+        ModelSpec { effort: effort(own, file).or(model.effort), ..model }
     }
+}
+
+fn effort(own: &Agent, file: &Agent) -> Option<String> {
+    own.effort.clone().or_else(|| file.effort.clone())
 }
 
 /// Chooses the tools of one agent.

@@ -173,6 +173,10 @@ fn place_of(step: &Step, resolved: &Resolved, findings: &mut Findings<'_>) {
         let error = findings.error(codes::VERIFY_READER, place, format!("step `{}` writes nothing that could be verified", id.value));
         findings.report(error.help("a step writes if its agent has `access: write`, or its command a `scope`"));
     }
+    if let (Some(attempts), Verb::Run { .. }) = (step.verify.as_ref().and_then(|verify| verify.attempts.as_ref()), &step.verb) {
+        let error = findings.error(codes::NOT_OF_THIS_VERB, attempts.span, "a command cannot mend its work: it is checked once");
+        findings.report(error.help("take `attempts` out, or add `retry: { max: 2, on: [any] }`, which runs the command again"));
+    }
 }
 
 /// The end of a wait means something, and a wait that has a meaning for its end has one.

@@ -56,6 +56,8 @@ pub struct AgentSpec {
     pub description: String,
     /// The models it uses.
     pub model: ModelSpec,
+    /// The thinking effort that it asks for itself, whatever model it has.
+    pub effort: Option<String>,
     /// What it may do.
     pub access: Access,
     /// Tools it may use, sorted; those that `access` or a bare deny rule forbid are gone already.

@@ -187,7 +187,12 @@ fn a_plan_holds_everything_resolved() {
     assert_eq!(build.env.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["A", "B"]);
     assert!(prompt.value.starts_with("Do "));
     assert_eq!(agent.system, "You write code.\n");
-    assert_eq!((agent.model.choices.as_slice(), agent.model.effort.as_deref(), agent.model.named), (&["openai/z".to_owned()][..], Some("high"), NamedBy::Step));
+    assert_eq!(
+        (agent.model.choices.as_slice(), agent.model.effort.as_deref(), agent.model.named),
+        (&["openai/z".to_owned()][..], None, NamedBy::Step),
+        "the effort is that of the alias"
+    );
+    assert_eq!(agent.name, "coder");
     assert_eq!(agent.tools, ["Bash", "Edit", "Grep", "Read", "Write"]);
     assert_eq!(agent.skills, ["review", "rust"]);
     assert_eq!(agent.hooks, ["protect-secrets", "fmt-after-edit"]);

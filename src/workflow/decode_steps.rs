@@ -12,9 +12,6 @@ use crate::source::{Found, Spanned};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Work is tried this often where `verify` does not say.
-const VERIFY_ATTEMPTS: u32 = 3;
-
 /// Reads a key that holds steps.
 pub(super) fn steps(fields: &Fields<'_>, key: &'static str, found: &mut Found) -> Vec<Step> {
     let mut seen = HashSet::new();
@@ -162,7 +159,7 @@ fn scope(fields: &Fields<'_>) -> Option<Spanned<Scope>> {
 
 fn verify(fields: &Fields<'_>) -> Option<Verify> {
     let verify = fields.object("verify", &keys::VERIFY)?;
-    Some(Verify { run: verify.texts("run"), attempts: verify.whole("attempts").map_or(VERIFY_ATTEMPTS, |attempts| attempts.value) })
+    Some(Verify { run: verify.texts("run"), attempts: verify.whole("attempts") })
 }
 
 fn output(fields: &Fields<'_>) -> Output {

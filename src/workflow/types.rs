@@ -524,13 +524,23 @@ pub enum Scope {
     Template(String),
 }
 
+/// Work is tried this often where `verify` does not say.
+const VERIFY_ATTEMPTS: u32 = 3;
+
 /// `verify:`.
 #[derive(Debug, Clone)]
 pub struct Verify {
     /// Commands, templates; all must exit 0.
     pub run: Vec<Spanned<String>>,
-    /// How often the work may be mended, the first try included.
-    pub attempts: u32,
+    /// How often an agent may mend its work, the first try included, where that is said.
+    pub attempts: Option<Spanned<u32>>,
+}
+
+impl Verify {
+    /// Returns how often an agent may mend its work, the first try included.
+    pub fn attempts(&self) -> u32 {
+        self.attempts.as_ref().map_or(VERIFY_ATTEMPTS, |attempts| attempts.value)
+    }
 }
 
 /// `output:`.

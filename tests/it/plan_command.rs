@@ -372,6 +372,7 @@ fn answers_and_choices_mean_what_they_mean_in_a_run() {
     }
     assert!(ends("").contains_key("after"));
     assert_eq!(ends("pick: { output: { winner: y } }")["pick"], "");
+    assert_eq!(ends("fix: { status: failed }").get("pick"), None);
     assert!(ends("pick: { output: { winner: nobody } }")["pick"].contains("\"nobody\" is chosen, which is no candidate"));
     let said = simulate(&bench, "ask", "steps: { last: { output: { winner: nobody } } }\n", &[]).code(2).err;
     assert!(said.contains("E090") && said.contains("it chooses from one, two"), "{said}");

@@ -1,6 +1,9 @@
 //! Where steps stand and what surrounds them: folders, environments, silence, and what a workspace is made of.
 use crate::fixture::{Bench, not_tested, outcome, results};
-use spinney::sandbox::{self, Sandbox};
+use spinney::{
+    event::Event,
+    sandbox::{self, Sandbox},
+};
 
 #[test]
 fn narrower_environments_and_folders_win() {
@@ -371,7 +374,7 @@ conversations:
     );
     assert!(!told[2].2.contains("Outside"), "{told:?}");
     let captured = records.iter().find_map(|record| match &record.event {
-        spinney::event::Event::WorkCaptured { node, paths, .. } if node.to_string() == "work" => Some(paths.clone()),
+        Event::WorkCaptured { node, paths, .. } if node.to_string() == "work" => Some(paths.clone()),
         _ => None,
     });
     assert_eq!(captured.unwrap(), ["app/src/deep/c.rs", "app/src/main.rs", "docs/new/b.md"]);
@@ -385,4 +388,23 @@ fn walls(what: &str) -> bool {
         not_tested(what, "bubblewrap does not work here");
     }
     there
+}
+
+/// The checks of a command that writes are run on its work before that is a commit; red ones are its failure.
+#[test]
+fn work_of_a_command_counts_only_where_its_checks_are_green() {
+    let yaml = "version: 1\nname: checked\nsteps:\n  good: { run: \"echo x > a.txt\", scope: [a.txt], verify: { run: [\"grep -q x a.txt\"] } }\n  bad: { run: \"echo x > b.txt\", scope: [b.txt], verify: { run: [\"true\", \"echo 'b is bad'; false\"] }, allow_failure: true }\n  join: { needs: [good, { step: bad, on: done }], merge: { from: [good, bad] } }\n";
+    let bench = Bench::new().workflow("checked", yaml);
+    let (said, records) = bench.run("checked", "conversations: []\n", &[]);
+    said.code(0);
+    assert_eq!(bench.git(&["ls-tree", "--name-only", &format!("spinney/{}", bench.newest())]), "README.md\na.txt\n");
+    let failure = &outcome(&records, "bad")["failed"];
+    assert_eq!(failure["kind"], "verify");
+    assert!(failure["message"].as_str().unwrap().contains("b is bad"), "{failure}");
+    let ran: Vec<bool> = records.iter().filter_map(|record| if let Event::VerifyRan { passed, .. } = &record.event { Some(*passed) } else { None }).collect();
+    assert_eq!(ran.iter().filter(|passed| **passed).count(), 1, "{ran:?}");
+    assert_eq!(ran.len(), 2);
+    let again = yaml.replace("false\"] }", "false\"], attempts: 3 }");
+    let said = bench.workflow("checked", &again).spinney(&["validate", "checked"]).code(2).out;
+    assert!(said.contains("E021") && said.contains("it is checked once"), "{said}");
 }

@@ -168,7 +168,7 @@ impl<'a> Known<'a> {
             verify: step
                 .verify
                 .as_ref()
-                .map(|verify| json!({"run": verify.run.iter().map(|text| &text.value).collect::<Vec<_>>(), "attempts": verify.attempts})),
+                .map(|verify| json!({"run": verify.run.iter().map(|text| &text.value).collect::<Vec<_>>(), "attempts": if matches!(step.work, Work::Run { .. }) { 1 } else { verify.attempts() }})),
             tries: u32::try_from(tries(step)).unwrap_or(u32::MAX),
             retry_on: step.retry.as_ref().filter(|_| tries(step) > 1).map(retry_on).unwrap_or_default(),
             timeout_ms: millis(step.timeout),

@@ -1,17 +1,18 @@
 //! An agent's session as a step: worktree, conversation, schema, checks, the engine's commit.
 use super::{
     Task, Workplace, artefact,
-    command::Checked,
+    command::{Checked, RED_LINES, last_lines, verified},
     place::{self, Author},
     rendered,
     session::{self, Opening, lend_submit, workspace},
 };
 use crate::{
     agent::{self, Agent, Trouble},
-    event::{Brief, Event, Failure, FailureKind, Success, Why},
+    event::{Brief, Failure, FailureKind, Success, Why},
     message::Message,
     plan::{self, AgentSpec, Plan, PlannedStep},
     prompts,
+    workflow::Verify,
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -43,7 +44,7 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
             return Ok(Success { output: output.into(), commit: Some(commit.clone()) });
         }
         let (kind, what, why, red) = match place::capture(task, worktree, place, Author { brief: Some(brief), model: worker.talk().model() }).await? {
-            Ok(captured) => match check(task, step, place).await? {
+            Ok(captured) => match verified(task, step, place).await? {
                 Checked { passed: true, .. } => {
                     let commit = place::record_work(task, captured).await?;
                     return Ok(Success { output: output.into(), commit });
@@ -58,9 +59,9 @@ async fn converse(task: &Task, step: &PlannedStep, place: &Workplace, brief: &Br
                 (FailureKind::Policy, "its work cannot be committed", policy, red)
             }
         };
-        let attempts = step.verify.as_ref().map_or(2, |verify| verify.attempts.max(1));
+        let attempts = step.verify.as_ref().map_or(2, Verify::attempts);
         if worker.talk().tally().reds + 1 >= attempts {
-            return Err(Failure::new(kind, format!("{what} after {}: {}", tries(attempts), last_lines(&why, 12))).into());
+            return Err(Failure::new(kind, format!("{what} after {}: {}", tries(attempts), last_lines(&why, RED_LINES))).into());
         }
         worker.tell(&red, Why::VerifyRed).await?;
     }
@@ -81,14 +82,6 @@ pub(super) async fn fitting(worker: &mut Agent<'_>, brief: &Brief) -> Result<Val
             }
         }
     }
-}
-
-async fn check(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
-    let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
-    let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = super::command::check(task, &commands, place.around()).await?;
-    task.record(Event::VerifyRan { node: task.node.clone(), passed: checked.passed, tail: checked.tail.clone() }).await?;
-    Ok(checked)
 }
 
 /// Returns an agent with the models and skills that its step chose by templates.
@@ -130,11 +123,6 @@ fn find_json(text: &str) -> Option<Value> {
 
 fn tries(attempts: u32) -> String {
     if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
-}
-
-fn last_lines(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
 }
 
 #[cfg(test)]

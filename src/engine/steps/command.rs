@@ -1,12 +1,12 @@
 //! A shell command as a step, and the checks of other steps.
 use super::{
-    Task, cut,
+    Task, Workplace, cut,
     hold::Writes,
     place::{self, Author},
 };
 use crate::{
     agent::Trouble,
-    event::{Failure, FailureKind, Success, because},
+    event::{Event, Failure, FailureKind, Success, because},
     plan::{self, PlannedStep},
     sandbox::{Exit, Output, Program, Request},
     workflow::Parse,
@@ -22,6 +22,8 @@ use std::{
 const STREAM_BYTES: usize = 64 * 1024;
 /// Bytes of output that a red check shows to an agent.
 const TAIL_BYTES: usize = 6 * 1024;
+/// Lines of it that stand in a failure.
+pub(super) const RED_LINES: usize = 12;
 /// The longest one check may take.
 const CHECK_TIME: Duration = Duration::from_mins(30);
 
@@ -81,7 +83,13 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
     }
     let commit = match &place.worktree {
         Some(worktree) if step.writes => match place::capture(task, worktree, &place, Author::default()).await? {
-            Ok(captured) => place::record_work(task, captured).await?,
+            Ok(captured) => match verified(task, step, &place).await? {
+                Checked { passed: true, .. } => place::record_work(task, captured).await?,
+                Checked { tail, .. } => {
+                    let failure = Failure::new(FailureKind::Verify, format!("its checks are not green: {}", last_lines(&tail, RED_LINES)));
+                    return Err(Failure { output: value, ..failure }.into());
+                }
+            },
             Err(policy) => return Err(Failure::new(FailureKind::Policy, policy).into()),
         },
         Some(worktree) => {
@@ -129,6 +137,15 @@ pub(super) struct Around<'a> {
 pub(super) struct Checked {
     pub(super) passed: bool,
     pub(super) tail: String,
+}
+
+/// Runs the checks of a step on its work.
+pub(super) async fn verified(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
+    let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
+    let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
+    let checked = check(task, &commands, place.around()).await?;
+    task.record(Event::VerifyRan { node: task.node.clone(), passed: checked.passed, tail: checked.tail.clone() }).await?;
+    Ok(checked)
 }
 
 /// Runs checks one after another until one is red.
@@ -193,4 +210,10 @@ fn shown(text: &str) -> String {
 fn tail(output: &Output, bytes: usize) -> String {
     let text = format!("{}{}", output.stdout.text(), output.stderr.text());
     text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..].to_owned()
+}
+
+/// Returns the last lines of a text.
+pub(super) fn last_lines(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -29,10 +29,15 @@ const SAID_BYTES: usize = 4 * 1024;
 /// A word shorter than this gives nobody away.
 const NAME_BYTES: usize = 3;
 
+/// Says that there is nothing to choose from.
+pub(in crate::engine) fn no_candidate() -> Failure {
+    Failure::new(FailureKind::Merge, "there is no candidate: nothing it chooses from has work to show")
+}
+
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &SelectSpec) -> Result<Success, Trouble> {
     let onto = place::start(task, Isolation::Merge).await?;
     if task.candidates.is_empty() {
-        return Err(Failure::new(FailureKind::Merge, "there is no candidate: nothing it chooses from has work to show").into());
+        return Err(no_candidate().into());
     }
     let red = gates(task, step, spec).await?;
     let left: Vec<&Candidate> = task.candidates.iter().filter(|candidate| !red.contains_key(&candidate.source.node)).collect();
