@@ -216,7 +216,7 @@ agents: { coder: { system: "You code.", access: write } }
 steps:
   polish: { loop: { until: "true", max: 2 }, steps: { fix: { agent: coder, prompt: "Build a." } } }
   try: { for_each: { items: [b, d], as: it }, agent: coder, prompt: "Build {{ it }}." }
-  pick: { needs: [try], select: { from: try, tie: first, keep_losers: 0s } }
+  pick: { needs: [try], select: { from: try, tie: first, keep_losers: 1ms } }
   more: { agent: coder, prompt: "Build c." }
   land: { needs: [polish, pick, more], merge: { from: [polish, pick, more] } }
 "#;
