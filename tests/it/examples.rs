@@ -249,8 +249,13 @@ fn review_lets_a_change_through_that_is_approved() {
 
 #[test]
 fn review_has_nothing_to_say_where_nothing_differs() {
-    let (_, said) = review("approve").input("base", "HEAD").run();
+    let (bench, said) = review("approve").input("base", "HEAD").input("report", "findings").run();
     assert!(said.code(0).out.contains("there is nothing to review"));
+    // Whoever keeps the report finds one.
+    let artifacts = RunDir::open(&RunDir::state(&bench.repo()), &bench.newest()).unwrap().path().join("artifacts");
+    let json: Value = serde_json::from_str(&fs::read_to_string(artifacts.join("findings.json")).unwrap()).unwrap();
+    assert_eq!((&json["verdict"], &json["findings"]), (&json!("approve"), &json!([])));
+    assert!(fs::read_to_string(artifacts.join("findings.md")).unwrap().starts_with("# Review: approve\n\nNothing differs"));
 }
 
 #[test]
