@@ -66,7 +66,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Returns what the groups of `told` found, where this is the conversation.
-    pub(super) fn hears(&self, agent: &str, told: &str) -> Option<Groups> {
+    pub(super) fn hears(&self, agent: &str, (task, told): (&str, &str)) -> Option<Groups> {
         let is_agent = match &self.agent {
             None => true,
             Some(AgentName::Exact(name)) => name == agent,
@@ -75,7 +75,7 @@ impl Conversation {
         if !is_agent {
             return None;
         }
-        self.told.as_ref().map_or_else(|| Some(Groups::new()), |pattern| pattern.find(told))
+        self.told.as_ref().map_or_else(|| Some(Groups::new()), |pattern| pattern.find(told).or_else(|| pattern.find(task)))
     }
 }
 

@@ -126,9 +126,11 @@ fn from_script(conversations: &[Conversation], call: &ModelCall<'_>) -> Result<R
     let number = turn_number(call.messages);
     let missing = |what: &str| {
         let quote = quote(&shown);
-        ModelError::new(ModelErrorKind::Script, format!("the script has {what} for agent `{}`, turn {number}; it was last told: {quote}", call.agent))
+        ModelError::new(ModelErrorKind::Script, format!("the script has {what} for agent `{}`, turn {}; it was last told: {quote}", call.agent, number + 1))
     };
-    let Some((conversation, mut groups)) = conversations.iter().find_map(|conversation| Some((conversation, conversation.hears(call.agent, &told)?))) else {
+    let Some((conversation, mut groups)) =
+        conversations.iter().find_map(|conversation| Some((conversation, conversation.hears(call.agent, (task(&told), &told))?)))
+    else {
         return Err(missing("no conversation").hint("add a conversation whose `agent` and `told` fit"));
     };
     let turn = conversation.turns.get(number).ok_or_else(|| missing("no turn"))?;
@@ -139,11 +141,16 @@ fn from_script(conversations: &[Conversation], call: &ModelCall<'_>) -> Result<R
 
 /// Returns the end of what was said, on one line, without the engine's words on the workspace.
 fn quote(shown: &str) -> String {
-    let said = shown.split_once("</workspace>").map_or(shown, |(_, task)| task);
+    let said = task(shown);
     let line: Vec<char> = said.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
     let cut = line.len().saturating_sub(QUOTE);
     let end: String = line[cut..].iter().collect();
     if cut == 0 { end } else { format!("…{end}") }
+}
+
+/// Returns what is said in a message without the engine's words on skills and the workspace before it.
+fn task(message: &str) -> &str {
+    message.split_once("</workspace>").map_or(message, |(_, task)| task).trim_start()
 }
 
 /// Returns what a user message shows a model: its text and its tool results.

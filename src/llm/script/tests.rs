@@ -99,7 +99,16 @@ async fn a_conversation_is_found_by_agent_and_told_and_repeats_what_it_was_shown
     asked.answer(&third, "and now?");
     let error = asked.ask(&script, "coder").await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Script);
-    assert!(error.message.contains("`coder`, turn 3") && error.message.contains("and now?"), "{error}");
+    assert!(error.message.contains("`coder`, turn 4") && error.message.contains("and now?"), "{error}");
+}
+
+#[tokio::test]
+async fn a_pattern_may_begin_where_the_task_does() {
+    let script =
+        Script::parse("s.yaml", "conversations: [{ told: \"^plan$\", turns: [{ say: planned }] }, { told: \"^Skills\", turns: [{ say: listed }] }]").unwrap();
+    let message = |task: &str| format!("Skills:\n- one\n\n<workspace>\nYou stand in /w\n</workspace>\n\n{task}");
+    assert_eq!(Asked::new(&message("plan")).ask(&script, "x").await.unwrap().text(), "planned");
+    assert_eq!(Asked::new(&message("plan more")).ask(&script, "x").await.unwrap().text(), "listed");
 }
 
 #[tokio::test]
