@@ -107,7 +107,12 @@ fn of_shape(shape: &Shape) -> Value {
             json!({"type": "object", "minProperties": min, "propertyNames": {"pattern": names.pattern(), "maxLength": MAX_NAME}, "additionalProperties": of_shape(of)})
         }
         Shape::Object(object) => json!({"$ref": format!("#/$defs/{}", object.name)}),
-        Shape::Either(shapes) => json!({"anyOf": shapes.iter().filter(|shape| !matches!(shape, Shape::Later)).map(of_shape).collect::<Vec<_>>()}),
+        Shape::Either(shapes) => {
+            // The first that takes a value decides: a number is not text where it may be one.
+            let counts = shapes.iter().any(|shape| matches!(shape, Shape::Whole { .. } | Shape::Amount | Shape::Number));
+            let one = |shape: &Shape| if counts && matches!(shape, Shape::Text) { json!({"type": ["string", "boolean"]}) } else { of_shape(shape) };
+            json!({"anyOf": shapes.iter().filter(|shape| !matches!(shape, Shape::Later)).map(one).collect::<Vec<_>>()})
+        }
         Shape::Version => json!({"const": 1}),
         Shape::Later => json!(false),
     }
