@@ -76,7 +76,7 @@ fn wished(project: &Project, run: &str, (from, inputs): (&Whence, &[String]), ho
     let how = how.after(Given::of(&records));
     let (models, name) = run::began(project, &dir, &records, &how, context)?;
     let plan = run::compile(project, &name, &models, context)?;
-    let inputs = run::inputs(&plan, inputs)?;
+    let inputs = run::inputs(&plan, inputs, false)?;
     let reset = project.reset(&run, &plan, &Again { from: from.clone(), inputs })?;
     Ok(Wished { reset, plan, models, how })
 }

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
     let project = open(context)?;
     let models = models(&How { models: args.models.clone(), ..How::default() }, &project, context)?;
     let plan = compile(&project, &args.workflow, &models, context)?;
-    let inputs = inputs(&plan, &args.inputs)?;
+    let inputs = inputs(&plan, &args.inputs, false)?;
     if let Some(stub) = &args.stub {
         return simulated::run(&plan, &inputs, stub, args.json, context);
     }
@@ -231,12 +231,13 @@ impl<'a> Page<'a> {
     fn place(&mut self, depth: usize, step: &StepPreview) {
         let base: Vec<String> = step.base.iter().map(|base| base_said(base)).collect();
         let base = base.join(" and ");
+        let folder = step.cwd.as_ref().map(|cwd| format!("{cwd} in ")).unwrap_or_default();
         match step.workspace.as_str() {
             "worktree" => {
                 let scope = step.scope.as_ref().map(|scope| format!("; may write {}", scope.join(", "))).unwrap_or_default();
-                self.fact(depth, "works in", &format!("a worktree of {base}{scope}"));
+                self.fact(depth, "works in", &format!("{folder}a worktree of {base}{scope}"));
             }
-            "view" => self.fact(depth, "works in", &format!("a view of {base}, to read")),
+            "view" => self.fact(depth, "works in", &format!("{folder}a view of {base}, to read")),
             _ => {}
         }
     }
@@ -336,6 +337,10 @@ fn items_said(items: &ItemsPreview) -> String {
             if keys.is_empty() { format!("{count}{most}") } else { format!("{count}{most}: {keys}{more}") }
         }
         (Some(count), Some(expression)) => format!("{count}{most}: {expression}"),
+        (None, expression) if items.wrong.is_some() => {
+            let why = items.wrong.as_deref().unwrap_or_default();
+            format!("of {}{most}; the step will fail: {why}", expression.as_deref().unwrap_or("items"))
+        }
         (None, expression) => format!("of {}{most}; how many is known in the run", expression.as_deref().unwrap_or("items")),
     }
 }

@@ -35,8 +35,7 @@ pub(super) fn run(args: &Run, context: &mut Context) -> Result<u8, Failed> {
     let project = open(context)?;
     let models = models(&args.how, &project, context)?;
     let plan = compile(&project, &args.workflow, &models, context)?;
-    let inputs = inputs(&plan, &args.inputs)?;
-    plan.check_inputs(&inputs).map_err(SetupError::Inputs)?;
+    let inputs = inputs(&plan, &args.inputs, true)?;
     check_models(&plan, &args.how, &project)?;
     let recording = recording(&args.how, None, context)?;
     let outlet = Outlet::default();
@@ -287,18 +286,27 @@ pub(super) fn compile(project: &Project, name: &str, models: &Models, context: &
     Ok(Arc::new(plan))
 }
 
-pub(super) fn inputs(plan: &Plan, words: &[String]) -> Result<Map<String, Value>, Failed> {
-    let mut inputs = Map::new();
+/// Reads what was given as inputs. Everything that is wrong with them is told at once; where they are `all` that a run gets,
+/// what is missing, too.
+pub(super) fn inputs(plan: &Plan, words: &[String], all: bool) -> Result<Map<String, Value>, Failed> {
+    let (mut inputs, mut seen, mut problems) = (Map::new(), BTreeSet::new(), Vec::new());
     for word in words {
         let Some((name, text)) = word.split_once('=') else {
-            return Err(Failed::usage(format!("read the input `{word}`: it has no `=`")).hint("write `--input name=value`"));
+            problems.push(format!("`{word}` has no `=`"));
+            seen.insert(word.as_str());
+            continue;
         };
-        let value = plan.parse_input(name, text).map_err(|problem| SetupError::Inputs(vec![problem]))?;
-        if inputs.insert(name.to_owned(), value).is_some() {
-            return Err(SetupError::Inputs(vec![format!("the input `{name}` is given twice")]).into());
+        if !seen.insert(name) {
+            problems.push(format!("the input `{name}` is given twice"));
+        }
+        match plan.parse_input(name, text) {
+            Ok(value) => drop(inputs.insert(name.to_owned(), value)),
+            Err(problem) => problems.push(problem),
         }
     }
-    Ok(inputs)
+    let lacks = |name: &str| all && !seen.contains(name);
+    problems.extend(plan.misfits(&inputs, |name| inputs.contains_key(name) || lacks(name)));
+    if problems.is_empty() { Ok(inputs) } else { Err(SetupError::Inputs(problems).into()) }
 }
 
 /// Says how a run is carried out here; its questions come out where the rest of it does.

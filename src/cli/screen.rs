@@ -1,7 +1,7 @@
 //! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
 use super::report::{block, indent, line, plain};
 use crate::{
-    engine::Models,
+    engine::{Models, unmade_outputs},
     event::{
         Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success,
         UNTHINKING, Wake,
@@ -221,6 +221,11 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
     }
     let output = outcome.and_then(|outcome| outcome.success().map(|success| &*success.output).or(outcome.failure().map(|failure| &failure.output)));
     outputs(&mut text, output);
+    if outcome.is_some_and(|outcome| outcome.success().is_some()) {
+        for (name, why) in unmade_outputs(state) {
+            let _ = writeln!(text, "  {}", paint(color, Tone::Warn, &line(&format!("`{name}` could not be made: {why}"), OUTPUT_CHARS)));
+        }
+    }
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
         let name = short_name(&branch.name);
         let _ = writeln!(text, "\nThe result stands on branch {}", paint(color, Tone::Good, name));

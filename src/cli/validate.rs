@@ -7,11 +7,11 @@ use super::{
     screen::{Tone, paint, plural},
 };
 use crate::{
-    engine::{Models, Project, SCRIPTED},
-    library::{Kind, RootKind},
+    engine::{Models, Project, SCRIPTED, SetupError},
+    library::{Kind, NotText, RootKind},
     llm::{ModelError, ModelErrorKind, Script},
     plan::{Catalog, Plan, Prices},
-    source::{self, Diagnostic, Diagnostics, Edit, Severity, Source, codes},
+    source::{self, Diagnostic, Diagnostics, Edit, Severity, Source, Span, codes},
     workflow::Workflow,
 };
 use serde_json::{Value, json};
@@ -48,6 +48,20 @@ struct Verdict {
 }
 
 impl Verdict {
+    fn of(name: &str, source: &Arc<Source>) -> Verdict {
+        Verdict {
+            name: name.to_owned(),
+            found_as: None,
+            source: source.clone(),
+            steps: None,
+            half: false,
+            fixed: Vec::new(),
+            diagnostics: Vec::new(),
+            more: 0,
+            is_left: false,
+        }
+    }
+
     fn wrong(self, errors: Diagnostics) -> Verdict {
         Verdict { diagnostics: errors.found, more: errors.more, is_left: errors.is_left, ..self }
     }
@@ -57,7 +71,11 @@ pub(super) fn run(args: &args::Validate, context: &mut Context) -> Result<u8, Fa
     let project = Project::open(context.settings.clone())?;
     let mut names = args.workflows.clone();
     if names.is_empty() {
-        names.extend(project.library.all(Kind::Workflow).into_iter().filter(|found| found.root == RootKind::Project).map(|found| found.name.clone()));
+        let unread = project.library.unread().iter().filter(|unread| unread.kind == Kind::Workflow && unread.root == RootKind::Project);
+        let found = project.library.all(Kind::Workflow).into_iter().filter(|found| found.root == RootKind::Project);
+        names.extend(found.map(|found| found.name.clone()).chain(unread.map(|unread| unread.name.clone())));
+        names.sort_unstable();
+        names.dedup();
     }
     if names.is_empty() {
         return Err(Failed::usage("find a workflow of this repository: there is none in `.spinney/workflows/`").hint("`spinney init` writes a first one"));
@@ -65,9 +83,13 @@ pub(super) fn run(args: &args::Validate, context: &mut Context) -> Result<u8, Fa
     let catalog = catalog(&project);
     let mut verdicts = Vec::with_capacity(names.len());
     for name in &names {
-        let (source, _) = project.workflow_source(name)?;
-        let verdict = judge(&catalog, name, source);
-        verdicts.push(if args.fix { fix(&project, &catalog, name, verdict)? } else { verdict });
+        verdicts.push(match project.workflow_source(name) {
+            Ok((source, _)) => {
+                let verdict = judge(&catalog, name, source);
+                if args.fix { fix(&project, &catalog, name, verdict)? } else { verdict }
+            }
+            Err(error) => unread(name, error)?,
+        });
     }
     let text = match args.format {
         Format::Human => verdicts.iter().map(|verdict| said(verdict, context.color)).collect::<String>() + &more(&verdicts),
@@ -183,19 +205,33 @@ pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Di
     Plan::compile(&Workflow::read(&Arc::new(source))?, catalog)
 }
 
+/// Says of a file that it cannot be read, or that there is none, as of any other that is wrong.
+///
+/// # Errors
+/// What has nothing to do with the file.
+fn unread(name: &str, error: SetupError) -> Result<Verdict, Failed> {
+    let empty = |name: &str| Arc::new(Source { name: name.to_owned(), text: String::new() });
+    let found = match error {
+        SetupError::NoWorkflow { name, hint } => {
+            Diagnostic::error(codes::UNKNOWN_WORKFLOW, &empty(&name), Span::default(), format!("there is no workflow `{name}`")).help(hint)
+        }
+        SetupError::File { path, source } => match source.get_ref().and_then(|inner| inner.downcast_ref::<NotText>()) {
+            Some(NotText { text, at, is_utf16 }) => {
+                let file = Arc::new(Source { name: path, text: text.clone() });
+                let span = Span { start: *at, end: at + text[*at..].chars().next().map_or(0, char::len_utf8) };
+                let said = if *is_utf16 { "the file is UTF-16, and not UTF-8" } else { "the file is not UTF-8" };
+                Diagnostic::error(codes::UNREADABLE, &file, span, said).label("no letter").help("save it as UTF-8")
+            }
+            None => Diagnostic::error(codes::UNREADABLE, &empty(&path), Span::default(), format!("the file cannot be read: {source}")),
+        },
+        other => return Err(other.into()),
+    };
+    Ok(Verdict { half: true, ..Verdict::of(name, &found.source.clone()).wrong(Diagnostics::from(vec![found])) })
+}
+
 fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {
     let source = Arc::new(source);
-    let verdict = Verdict {
-        name: name.to_owned(),
-        found_as: None,
-        source: source.clone(),
-        steps: None,
-        half: false,
-        fixed: Vec::new(),
-        diagnostics: Vec::new(),
-        more: 0,
-        is_left: false,
-    };
+    let verdict = Verdict::of(name, &source);
     let workflow = match Workflow::read(&source) {
         Ok(workflow) => workflow,
         Err(errors) => return Verdict { half: true, ..verdict.wrong(errors) },

@@ -19,7 +19,7 @@ pub(super) struct Close {
     recorder: Recorder,
     run: Arc<RunStarted>,
     failure: Option<Failure>,
-    output: Result<Value, Failure>,
+    output: Value,
     tips: Vec<CommitId>,
     branch: Option<Branch>,
     worktrees: Vec<(String, CommitId, CommitId)>,
@@ -33,11 +33,10 @@ pub(super) fn node() -> NodeId {
 impl Close {
     pub(super) fn new(state: &RunState, tips: Vec<CommitId>, recorder: &Recorder) -> Close {
         let failure = frames::failure(state, &[]).or_else(|| stopped(state));
-        let output = match (&failure, state.frame(&[])) {
-            (None, Some(frame)) => frames::outputs(state, &[], frame),
-            // A run that failed may have come to its outputs all the same: a check at the end, say, that says no.
-            (Some(_), Some(frame)) => Ok(frames::outputs(state, &[], frame).unwrap_or_default()),
-            (_, None) => Ok(Value::Null),
+        // A run that failed may have come to its outputs all the same: a check at the end, say, that says no.
+        let output = match state.frame(&[]).map(|frame| frames::outputs(state, &[], frame)) {
+            Some((output, unmade)) if failure.is_none() || unmade.is_empty() => output,
+            Some(_) | None => Value::Null,
         };
         Close {
             recorder: recorder.clone(),
@@ -51,13 +50,10 @@ impl Close {
     }
 
     /// Says how the run ends, without its commit.
-    ///
-    /// # Errors
-    /// A failure of the outputs.
-    pub(super) fn result(self) -> Result<Outcome, Failure> {
+    pub(super) fn result(self) -> Outcome {
         match self.failure {
-            Some(failure) => Ok(Failure { output: self.output.unwrap_or_default(), ..failure }.into()),
-            None => Ok(Outcome::Succeeded(Success { output: self.output?.into(), commit: None })),
+            Some(failure) => Failure { output: self.output, ..failure }.into(),
+            None => Outcome::Succeeded(Success { output: self.output.into(), commit: None }),
         }
     }
 
@@ -67,17 +63,15 @@ impl Close {
     /// A failure of the end itself.
     pub(super) async fn run(self, services: &Services) -> Result<Outcome, Failure> {
         if let Some(failure) = self.failure {
-            return Ok(Failure { output: self.output.unwrap_or_default(), ..failure }.into());
+            return Ok(Failure { output: self.output, ..failure }.into());
         }
-        // Before the branch: a run whose outputs cannot be made has failed, and leaves none.
-        let output = self.output.clone()?;
         let joined = join(services, self.run.base.clone(), self.tips.clone()).await?;
         let commit = (joined != self.run.base).then_some(joined);
         if let Some(commit) = &commit {
             self.make_branch(services, commit).await?;
         }
         self.clear_away(services).await;
-        Ok(Outcome::Succeeded(Success { output: output.into(), commit }))
+        Ok(Outcome::Succeeded(Success { output: self.output.into(), commit }))
     }
 
     /// Removes the worktrees whose every file is in a commit that a ref keeps, and the views. What is not captured stays.

@@ -3,12 +3,12 @@ use super::scope;
 use crate::{
     event::{Failure, FailureKind, Item, NodeId, Outcome, SkipCause, Success},
     journal::RunState,
-    plan::{Combination, PlannedStep, combinations},
+    plan::{Combination, PlannedStep, combinations, items},
     prompts::{self, Scope},
     workflow::{ForEach, Join, Matrix},
 };
-use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// No `for_each` takes more items.
 const ITEMS_MAX: usize = 100_000;
@@ -32,7 +32,7 @@ pub(super) fn expand(step: &PlannedStep, scope: &Scope) -> Result<(Vec<Item>, Op
     if items.len() > ITEMS_MAX {
         return Err(template(&format!("the step has {} items, more than {ITEMS_MAX}", items.len())));
     }
-    check(&items, &BTreeSet::new()).map_err(|why| template(&why))?;
+    items::check(&items, &BTreeSet::new()).map_err(|why| template(&why))?;
     let written = [step.for_each.as_ref().and_then(|fan| fan.max_parallel.as_ref()), step.matrix.as_ref().and_then(|fan| fan.max_parallel.as_ref())];
     let mut most = None;
     for written in written.into_iter().flatten() {
@@ -50,7 +50,7 @@ fn list(for_each: &ForEach, scope: &Scope) -> Result<Vec<Item>, Failure> {
     if values.len() > ITEMS_MAX {
         return Err(template(&format!("`for_each.items` gave {} items, more than {ITEMS_MAX}", values.len())));
     }
-    values.into_iter().enumerate().map(|(at, value)| item(for_each, scope, at, value)).collect()
+    values.into_iter().enumerate().map(|(at, value)| items::make(for_each, scope, at, value).map_err(|why| template(&why))).collect()
 }
 
 /// Multiplies a matrix out; an axis that has come to nothing leaves no combinations.
@@ -97,81 +97,14 @@ fn value(written: &Value, scope: &Scope) -> Result<Value, Failure> {
     }
 }
 
-/// Makes an item of a value.
-fn item(for_each: &ForEach, scope: &Scope, at: usize, value: Value) -> Result<Item, Failure> {
-    // Only a key and needs look at the item.
-    let inside = || scope.clone().with(&for_each.name.value, value.clone());
-    let key = match (&for_each.key, &value) {
-        (Some(key), _) => prompts::render(key, &inside()).map_err(|error| template(&error.to_string()))?,
-        (None, Value::String(text)) => text.clone(),
-        (None, Value::Number(number)) => number.to_string(),
-        (None, _) => at.to_string(),
-    };
-    let needs = match &for_each.needs {
-        None => Vec::new(),
-        Some(needs) => match prompts::evaluate(needs, &inside()).map_err(|error| template(&error.to_string()))? {
-            Value::Array(keys) => keys.iter().map(|key| key.as_str().map_or_else(|| key.to_string(), str::to_owned)).collect(),
-            Value::Null => Vec::new(),
-            _ => return Err(template("`for_each.needs` did not give a list of keys")),
-        },
-    };
-    if key.trim().is_empty() {
-        return Err(template(&format!("the key of item {at} is empty")));
-    }
-    Ok(Item { key, value, matrix: Map::new(), needs })
-}
-
 /// Makes the items of values that the orchestrator adds, each with every combination where the step has a matrix.
 pub(super) fn more(step: &PlannedStep, for_each: &ForEach, scope: &Scope, at: usize, values: &[Value]) -> Result<Vec<Item>, Failure> {
-    let items = values.iter().enumerate().map(|(offset, value)| item(for_each, scope, at + offset, value.clone())).collect::<Result<Vec<_>, Failure>>()?;
+    let one = |(offset, value): (usize, &Value)| items::make(for_each, scope, at + offset, value.clone()).map_err(|why| template(&why));
+    let items = values.iter().enumerate().map(one).collect::<Result<Vec<_>, Failure>>()?;
     match &step.matrix {
         None => Ok(items),
         Some(matrix) => Ok(product(&items, &multiplied(matrix, scope)?)),
     }
-}
-
-/// Says what is wrong with new items beside the keys that are there.
-pub(super) fn check(items: &[Item], present: &BTreeSet<&str>) -> Result<(), String> {
-    let mut keys = present.clone();
-    for item in items {
-        if !keys.insert(&item.key) {
-            return Err(format!("the key `{}` is taken", item.key));
-        }
-    }
-    for item in items {
-        if let Some(need) = item.needs.iter().find(|need| !keys.contains(need.as_str())) {
-            return Err(format!("item `{}` needs `{need}`, which no item is called", item.key));
-        }
-    }
-    cycle(items).map_or(Ok(()), |key| Err(format!("item `{key}` needs itself, directly or through others")))
-}
-
-/// Finds an item that is part of a cycle: what is left when all items without open needs are taken away again and again.
-fn cycle(items: &[Item]) -> Option<&str> {
-    if items.iter().all(|item| item.needs.is_empty()) {
-        return None;
-    }
-    let own: BTreeSet<&str> = items.iter().map(|item| item.key.as_str()).collect();
-    let mut unmet: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut waiting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for item in items {
-        let needs = item.needs.iter().filter(|need| own.contains(need.as_str()));
-        unmet.insert(&item.key, needs.clone().count());
-        needs.for_each(|need| waiting.entry(need).or_default().push(&item.key));
-    }
-    let mut free: Vec<&str> = unmet.iter().filter(|(_, count)| **count == 0).map(|(key, _)| *key).collect();
-    while let Some(key) = free.pop() {
-        unmet.remove(key);
-        for dependent in waiting.get(key).into_iter().flatten() {
-            if let Some(count) = unmet.get_mut(dependent) {
-                *count -= 1;
-                if *count == 0 {
-                    free.push(dependent);
-                }
-            }
-        }
-    }
-    unmet.into_keys().next()
 }
 
 /// What is said of an item that was skipped.
@@ -223,30 +156,4 @@ fn was_ended(state: &RunState, cause: &SkipCause) -> bool {
 
 fn template(message: &str) -> Failure {
     Failure::new(FailureKind::Template, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn items(list: &[(&str, &[&str])]) -> Vec<Item> {
-        list.iter()
-            .map(|(key, needs)| Item {
-                key: (*key).to_owned(),
-                value: Value::Null,
-                matrix: Map::new(),
-                needs: needs.iter().map(|need| (*need).to_owned()).collect(),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn wrong_items_are_named() {
-        let none = BTreeSet::new();
-        assert_eq!(check(&items(&[("a", &[]), ("b", &["a"])]), &none), Ok(()));
-        assert_eq!(check(&items(&[("a", &[]), ("a", &[])]), &none), Err("the key `a` is taken".to_owned()));
-        assert_eq!(check(&items(&[("a", &["x"])]), &none), Err("item `a` needs `x`, which no item is called".to_owned()));
-        assert!(check(&items(&[("a", &["c"]), ("b", &["a"]), ("c", &["b"]), ("d", &[])]), &none).unwrap_err().contains("needs itself"));
-        assert_eq!(check(&items(&[("b", &["a"])]), &BTreeSet::from(["a"])), Ok(()));
-    }
 }

@@ -112,16 +112,14 @@ pub(super) fn turn(state: &RunState, node: &NodeId, commit: CommitId, winding: W
     };
     match &step.work {
         Work::Loop(spec) => again(state, node, spec, (commit, winding)),
-        Work::Workflow(call) => match failure(state, &within).or_else(|| cut_short(state, &within, frame, winding)) {
-            Some(failure) => {
+        Work::Workflow(call) => {
+            if let Some(failure) = failure(state, &within).or_else(|| cut_short(state, &within, frame, winding)) {
                 let message = format!("workflow `{}`: {}", call.plan.name, failure.message);
-                ended(node, Failure { message, ..failure }.into())
+                return ended(node, Failure { message, ..failure }.into());
             }
-            None => match outputs(state, &within, frame) {
-                Ok(output) => ended(node, Outcome::Succeeded(Success { output: output.into(), commit: written(state, node, commit) })),
-                Err(failure) => ended(node, failure.into()),
-            },
-        },
+            let (output, _) = outputs(state, &within, frame);
+            ended(node, Outcome::Succeeded(Success { output: output.into(), commit: written(state, node, commit) }))
+        }
         Work::Agent { .. } | Work::Run { .. } | Work::Merge(_) | Work::Select(_) | Work::Approve(_) => {
             ended(node, Failure::new(FailureKind::Bug, "it is no loop and no call").into())
         }
@@ -183,18 +181,24 @@ fn iteration(state: &RunState, within: &[Frame], frame: &FrameState, round: u32)
     output
 }
 
-/// Evaluates the outputs of a workflow.
-///
-/// # Errors
-/// A template.
-pub(super) fn outputs(state: &RunState, within: &[Frame], frame: &FrameState) -> Result<Value, Failure> {
+/// Evaluates the outputs of a workflow. The work is done by then and paid for: one that cannot be made is null, and why is told
+/// beside them, by their names.
+pub(super) fn outputs(state: &RunState, within: &[Frame], frame: &FrameState) -> (Value, Vec<(String, String)>) {
     let scope = scope::scope(state, &NodeId::inside(within, &close::node().step), &frame.plan.reads);
-    let mut output = Map::new();
+    let (mut output, mut unmade) = (Map::new(), Vec::new());
     for (name, text) in &frame.plan.outputs {
-        let value = prompts::evaluate(&text.value, &scope).map_err(|error| Failure::new(FailureKind::Template, format!("output `{name}`: {error}")))?;
+        let value = prompts::evaluate(&text.value, &scope).unwrap_or_else(|error| {
+            unmade.push((name.clone(), error.to_string()));
+            Value::Null
+        });
         output.insert(name.clone(), value);
     }
-    Ok(Value::Object(output))
+    (Value::Object(output), unmade)
+}
+
+/// Returns the outputs of a run that could not be made, by their names, and why.
+pub fn unmade_outputs(state: &RunState) -> Vec<(String, String)> {
+    state.frame(&[]).map(|frame| outputs(state, &[], frame).1).unwrap_or_default()
 }
 
 /// Returns the plan of a node's frame.

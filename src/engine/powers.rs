@@ -14,7 +14,7 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, SkipCause, StepId},
     journal::{Conversation, NodeState, Recorder, RunState},
     message::ToolSpec,
-    plan::{OrchestratorSpec, Plan, PlannedStep},
+    plan::{OrchestratorSpec, Plan, PlannedStep, items},
     tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, Toolbox},
     workflow::Power,
 };
@@ -108,7 +108,7 @@ fn add(state: &RunState, orchestrator: &NodeId, spec: &OrchestratorSpec, step: &
     }
     let scope = scope::scope(state, step, &planned.reads);
     let items = fan::more(planned, for_each, &scope, present.items.len(), values).map_err(|failure| failure.message)?;
-    fan::check(&items, &present.keys().collect::<BTreeSet<_>>())?;
+    items::check(&items, &present.keys().collect::<BTreeSet<_>>())?;
     added::check(state, step, planned, &scope, &items)?;
     let said = said_added(step, &items.iter().map(|item| item.key.as_str()).collect::<Vec<_>>());
     Ok(Granted::Record(vec![Event::ItemsAdded { step: step.clone(), items, by: orchestrator.clone(), max_parallel: None }], said))

@@ -114,6 +114,8 @@ pub struct StepPreview {
     pub workspace: String,
     /// What it starts from: steps whose work it is given, or `head`, `dirty` or a ref.
     pub base: Vec<String>,
+    /// The folder in there where its agent or its command begins; absent where that is the top.
+    pub cwd: Option<String>,
     /// Globs it may write; absent where it may write everywhere or nothing.
     pub scope: Option<Vec<String>>,
     /// Whether it makes a commit.
@@ -242,6 +244,8 @@ pub struct ItemsPreview {
     pub keys: Vec<String>,
     /// Where they come from, where they are not known.
     pub expression: Option<String>,
+    /// Why the step cannot begin, where its items follow from the inputs and are wrong.
+    pub wrong: Option<String>,
     /// How many may run at the same time, where it is said.
     pub max_parallel: Option<Value>,
 }

@@ -71,7 +71,7 @@ pub enum SetupError {
     #[error("begin a run: there is a branch named `spinney`, and results become branches named `spinney/RUN`")]
     BranchTaken,
     /// Inputs do not fit.
-    #[error("use the inputs: {}", .0.join("; "))]
+    #[error("use the inputs: {}", in_lines(.0))]
     Inputs(Vec<String>),
     /// Secrets that the environment does not hold.
     #[error("begin the run without its secrets: the environment has no {}", .0.join(", "))]
@@ -298,6 +298,11 @@ impl Project {
         if let Some(found) = self.library.find(Kind::Workflow, name) {
             return Ok((Source { name: found.path.clone(), text: found.text.clone() }, self.trust.covers(found)));
         }
+        if let Some(unread) = self.library.unread().iter().find(|unread| unread.kind == Kind::Workflow && unread.name == name)
+            && let Err(source) = read_text(&unread.file, FILE_BYTES)
+        {
+            return Err(SetupError::File { path: unread.path.clone(), source });
+        }
         let names: Vec<&str> = self.library.all(Kind::Workflow).iter().map(|found| found.name.as_str()).collect();
         let hint = match crate::source::nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -397,6 +402,11 @@ impl Project {
 }
 
 /// Returns the hooks that stand in the files of a plan and of all that it calls.
+/// Writes one thing behind what it is about, and several below it.
+fn in_lines(things: &[String]) -> String {
+    if let [one] = things { one.clone() } else { things.iter().map(|thing| format!("\n  {thing}")).collect() }
+}
+
 fn written(plan: &Plan) -> Vec<&WrittenHooks> {
     let mut seen = HashSet::new();
     plan.all().into_iter().flat_map(|plan| plan.written.iter()).filter(|hooks| seen.insert(hooks.name.as_str())).collect()

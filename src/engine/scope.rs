@@ -117,32 +117,36 @@ fn results(state: &RunState, reader: &NodeId, steps: &BTreeSet<StepId>) -> Value
     Value::Object(map)
 }
 
-/// What templates see of a step.
+/// What templates see of a step: what it has not left is null. What a command has said is empty where it failed before it began.
 pub(super) fn result(state: &RunState, id: &NodeId) -> Value {
     let outcome = state.outcome(id);
     let mut value = json!({"status": outcome.map_or("waiting", Outcome::word)});
-    let output = match outcome {
-        Some(Outcome::Succeeded(success)) => {
-            if let Some(commit) = &success.commit {
-                value["commit"] = json!(commit.0);
-            }
-            (*success.output).clone()
-        }
-        Some(Outcome::Failed(failure)) => failure.output.clone(),
-        Some(Outcome::Skipped(_)) | None => Value::Null,
+    let (output, commit) = match outcome {
+        Some(Outcome::Succeeded(success)) => ((*success.output).clone(), success.commit.as_ref()),
+        Some(Outcome::Failed(failure)) => (failure.output.clone(), None),
+        Some(Outcome::Skipped(_)) | None => (Value::Null, None),
     };
     let step = state.step(id);
-    let is_command = step.is_some_and(|step| matches!(step.work, Work::Run { .. }) && !step.is_fan());
-    match output {
-        Value::Object(fields) if is_command => {
-            for (name, field) in fields {
-                value[name] = field;
-            }
-        }
-        output => value["output"] = output,
+    if commit.is_some() || step.is_some_and(|step| step.writes) {
+        value["commit"] = json!(commit.map(|commit| &commit.0));
     }
     if step.is_some_and(PlannedStep::is_fan) {
+        value["output"] = output;
         value["results"] = Value::Array(state.items(id).map(|(_, item)| item_result(item)).collect());
+        return value;
+    }
+    if !step.is_some_and(|step| matches!(step.work, Work::Run { .. })) {
+        value["output"] = output;
+        return value;
+    }
+    let said = if matches!(outcome, Some(Outcome::Failed(_))) { json!("") } else { Value::Null };
+    for name in ["stdout", "stderr", "output_tail"] {
+        value[name] = said.clone();
+    }
+    value["exit_code"] = Value::Null;
+    value["output"] = Value::Null;
+    if let Value::Object(fields) = output {
+        value.as_object_mut().into_iter().for_each(|value| value.extend(fields.clone()));
     }
     value
 }

@@ -401,7 +401,7 @@ impl Crew for Cast {
     }
 
     fn close(&mut self, close: Close) -> Working {
-        self.schedule(Duration::ZERO, close::node(), Part::Other(End::Closed(close.result())))
+        self.schedule(Duration::ZERO, close::node(), Part::Other(End::Closed(Ok(close.result()))))
     }
 
     fn turn(&mut self, waits: Waits) -> Turn {

@@ -1,6 +1,6 @@
 //! Looks through the roots.
 use super::{
-    Found, Kind, Library, Places, RootKind,
+    Found, Kind, Library, Places, RootKind, Unread,
     builtin::{self, BuiltIn},
     digest,
     walk::Walk,
@@ -123,6 +123,9 @@ impl Scan<'_> {
             let Some(name) = name(kind, &below) else { continue };
             if let Some(text) = self.walk.text(&path) {
                 self.add(Place { kind, name, below, dir: path.parent().unwrap_or(dir).to_path_buf(), covers: Vec::new() }, text, OnceLock::new());
+            } else {
+                let shown = format!("{}{}/{below}", self.root.shown, folder(kind));
+                self.library.unread.push(Unread { kind, name, path: shown, root: self.root.kind, file: path });
             }
         }
     }

@@ -15,7 +15,7 @@ mod walk;
 
 pub use builtin::MaterialiseError;
 pub use trust::{Trust, TrustError};
-pub use walk::{FILE_BYTES, read_text};
+pub use walk::{FILE_BYTES, NotText, read_text};
 
 use std::{
     collections::BTreeMap,
@@ -126,7 +126,23 @@ impl Found {
 pub struct Library {
     found: BTreeMap<(Kind, String), Found>,
     warnings: Vec<String>,
+    unread: Vec<Unread>,
     cache: PathBuf,
+}
+
+/// A file that is in its place and cannot be read.
+#[derive(Debug, Clone)]
+pub struct Unread {
+    /// What it would be.
+    pub kind: Kind,
+    /// What it would be called.
+    pub name: String,
+    /// As people would write its path.
+    pub path: String,
+    /// Whose it is.
+    pub root: RootKind,
+    /// Where it is.
+    pub file: PathBuf,
 }
 
 impl Library {
@@ -144,6 +160,11 @@ impl Library {
     pub fn all(&self, kind: Kind) -> Vec<&Found> {
         let from = Bound::Included((kind, String::new()));
         self.found.range((from, Bound::Unbounded)).take_while(|((found, _), _)| *found == kind).map(|(_, found)| found).collect()
+    }
+
+    /// Returns the files that are in their places and cannot be read.
+    pub fn unread(&self) -> &[Unread] {
+        &self.unread
     }
 
     /// Returns what was passed over, and why.

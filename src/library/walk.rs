@@ -3,6 +3,7 @@ use std::{
     fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
+    string::FromUtf8Error,
 };
 
 /// The longest file that is read as text, in bytes.
@@ -134,7 +135,30 @@ impl Walk {
 /// # Errors
 /// Where it is something else, longer, or not UTF-8.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
-    String::from_utf8(bytes(path, max)?).map_err(|_| io::Error::other("it is not UTF-8"))
+    String::from_utf8(bytes(path, max)?).map_err(|error| io::Error::other(NotText::of(&error)))
+}
+
+/// A file that holds bytes which are no letters.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not UTF-8")]
+pub struct NotText {
+    /// Its text, with a sign in the place of what is none.
+    pub text: String,
+    /// Where the first such sign stands in that.
+    pub at: usize,
+    /// Whether it begins as UTF-16 does.
+    pub is_utf16: bool,
+}
+
+impl NotText {
+    fn of(error: &FromUtf8Error) -> NotText {
+        let bytes = error.as_bytes();
+        NotText {
+            text: String::from_utf8_lossy(bytes).into_owned(),
+            at: error.utf8_error().valid_up_to(),
+            is_utf16: bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]),
+        }
+    }
 }
 
 /// Reads a plain file of at most `max` bytes.

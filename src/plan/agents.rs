@@ -290,10 +290,7 @@ impl<'a> Agents<'a> {
         findings.check_names(&HOOK, &own.hooks.named, &self.catalog.hooks.iter());
         self.check_rules(&own.permissions, findings);
         check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), "the whole run", findings);
-        let system = match own.system.as_ref().or(file.system.as_ref()) {
-            Some(system) => text(system, self.catalog, findings)?.0,
-            None => String::new(),
-        };
+        let system = own.system.as_ref().or(file.system.as_ref()).map_or_else(|| Some(String::new()), |system| Some(text(system, self.catalog, findings)?.0));
         let known_skill = |skill: &String| self.catalog.skills.contains_key(skill);
         let known_hook = |hook: &String| self.catalog.hooks.contains(hook);
         for (what, missing) in [("skill", missing(&file.skills, known_skill)), ("hook", missing(&file.hooks.named, known_hook))] {
@@ -317,9 +314,9 @@ impl<'a> Agents<'a> {
         let named = sorted(values(&self.workflow.skills).chain(values(&file.skills).filter(known_skill)).chain(values(&own.skills)));
         // As in Claude Code: who names no skill may open any that is offered.
         let skills = if named.is_empty() { self.catalog.offered_skills.iter().cloned().collect() } else { named };
-        Some(AgentSpec {
+        let spec = AgentSpec {
             name: name.value.clone(),
-            system,
+            system: String::new(),
             description: own.description.clone().or_else(|| file.description.clone()).unwrap_or_default(),
             model: self.model(own, file, file_at, findings),
             effort: effort(own, file),
@@ -335,7 +332,8 @@ impl<'a> Agents<'a> {
             cwd: own.cwd.clone().or_else(|| file.cwd.clone()),
             max_depth: own.max_depth.as_deref().or(file.max_depth.as_deref()).copied().unwrap_or(AgentSpec::MAX_DEPTH),
             max_parallel: own.max_parallel.as_deref().or(file.max_parallel.as_deref()).copied().unwrap_or(AgentSpec::MAX_PARALLEL),
-        })
+        };
+        Some(AgentSpec { system: system?, ..spec })
     }
 
     /// Judges rules as they are written: one that was to protect something and does not is an error.

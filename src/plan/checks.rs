@@ -3,7 +3,7 @@ use super::{
     calls::check_with,
     findings::{Findings, SCHEMA},
     frames::At,
-    limits, matrix,
+    items, limits, matrix,
     resolve::Resolved,
     shapes::Shapes,
 };
@@ -38,11 +38,14 @@ impl<'a> Checks<'a> {
         self.file(step, findings);
         self.budget(at, step, findings);
         patterns(step, findings);
+        step.cwd.iter().for_each(|cwd| folder(cwd, findings));
+        items::judge(step, findings);
         if let Some(matrix) = &step.matrix {
             matrix::check(step, matrix, findings);
         }
         match &step.verb {
             Verb::Select(select) if is_read => self.candidates(at, select, findings),
+            Verb::Merge(merge) if is_read => sources(step, &merge.from, findings),
             Verb::Approve(approve) if is_read => waiting(approve, findings),
             Verb::Workflow { with, .. } => {
                 if let Some(plan) = self.shapes.calls.get(&at) {
@@ -154,6 +157,17 @@ fn not_told_apart(step: &Step, name: &str) -> Option<String> {
     item.or_else(|| axes.map(|axis| &**axis).find(|axis| !reads(&["matrix", axis])).map(|axis| format!("matrix.{axis}")))
 }
 
+/// A merge takes each piece of work in once.
+fn sources(step: &Step, from: &[Spanned<String>], findings: &mut Findings<'_>) {
+    let mut seen = BTreeMap::new();
+    for name in from {
+        if let Some(first) = seen.insert(name.as_str(), name.span) {
+            let twice = findings.error(codes::NEED_TWICE, name.span, format!("`{}` takes in `{}` twice", step.id.value, name.value));
+            findings.report(twice.label("again here").also(first, "first here"));
+        }
+    }
+}
+
 /// A writer needs a worktree, and only what is written can be verified.
 fn place_of(step: &Step, resolved: &Resolved, findings: &mut Findings<'_>) {
     let id = &step.id;
@@ -218,6 +232,19 @@ fn check_pattern(glob: &Spanned<String>, findings: &mut Findings<'_>) {
     } else if let Err(error) = GlobBuilder::new(glob).literal_separator(true).build() {
         findings.report(findings.error(codes::BAD_GLOB, glob.span, format!("`{}` is not a pattern: {}", glob.value, error.kind())));
     }
+}
+
+/// Checks where an agent or a command begins, as far as it is written out.
+pub(super) fn folder(cwd: &Spanned<String>, findings: &mut Findings<'_>) {
+    let leads_out = if cwd.starts_with('/') {
+        "begins at the top of the machine"
+    } else if outside_of_templates(cwd).split('/').any(|part| part == "..") {
+        "leads out of a folder"
+    } else {
+        return;
+    };
+    let error = findings.error(codes::OUTSIDE, cwd.span, format!("`{}` {leads_out}, and `cwd` is a folder inside the workspace", cwd.value));
+    findings.report(error.help("write it from the top of the repository, as in `web/src`"));
 }
 
 /// Returns what of a text stands outside of `{{ }}`.

@@ -7,10 +7,10 @@ use super::{
     AgentSpec, CallSpec, Catalog, Edge, JudgeSpec, Limits, LoopSpec, MergeSpec, OrchestratorSpec, OtherNames, Plan, PlannedStep, Reads, SelectSpec, Work,
     agents::Agents,
     calls::Calls,
-    checks::Checks,
+    checks::{Checks, folder},
     findings::Findings,
     frames::{Around, At, Frame, Frames, MAIN, ORCHESTRATOR},
-    graph::Graph,
+    graph::{Graph, OutputShape},
     inputs,
     models::check_overrides,
     readings::{Prompt, Reader},
@@ -78,7 +78,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let resolved = resolver.all(&mut findings);
     let Resolver { called, files, .. } = resolver;
 
-    let items = judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
+    let (items, output_shapes) = judge(&Judged { workflow, frames: &frames, schemas: &schemas, resolved: &resolved, called: &called }, &mut findings);
     let orchestrator = orchestrator(workflow, &frames, &mut agents, &mut findings);
     let models = agents.aliases();
     let agents = Arc::new(agents.finish(&mut findings));
@@ -88,7 +88,7 @@ pub(super) fn compile(workflow: &Workflow, calls: &mut Calls<'_>) -> Result<(Pla
     let hooks = written.names(&workflow.hooks);
     let (models, other_names, files) = (Arc::new(models), Arc::new(calls.catalog.other_names.clone()), Arc::new(files));
     let shared = Shared { workflow, limits, agents, models, other_names, files, hooks, written: Arc::new(written.all) };
-    let plan = Freezer { frames: &frames, schemas: &schemas, items: &items, called: &called, shared: &shared }.plan(resolved, orchestrator);
+    let plan = Freezer { frames: &frames, schemas: &schemas, items: &items, called: &called, shared: &shared }.plan(resolved, (orchestrator, output_shapes));
     let plan = plan.expect("nothing is left out of a plan without an error");
     findings.into_warnings().map(|warnings| (plan, warnings))
 }
@@ -120,14 +120,15 @@ fn check_size(frames: &Frames<'_>, called: &HashMap<At, Arc<Plan>>, findings: &m
 }
 
 /// Judges the steps one by one, their templates, and how the work of the writers comes together. Returns the schemas of items
-/// that an orchestrator may add.
-fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) -> HashMap<At, Arc<Value>> {
+/// that an orchestrator may add, and what is known of the outputs.
+fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) -> (HashMap<At, Arc<Value>>, BTreeMap<String, OutputShape>) {
     let Judged { workflow, frames, schemas, resolved, called } = *judged;
     check_size(frames, called, findings);
     let all = |pick: fn(&Resolved) -> bool| resolved.iter().map(|steps| steps.iter().map(pick).collect::<Vec<bool>>()).collect::<Vec<_>>();
     let (writes, sure, starts) = (all(|step| step.writes), all(|step| step.sure), all(|step| step.starts));
     let shapes = Shapes { workflow, frames, schemas, writes: &writes, calls: called };
     let mut checks = Checks { shapes, files: BTreeMap::new() };
+    workflow.agents.iter().filter_map(|(_, agent)| agent.cwd.as_ref()).for_each(|cwd| folder(cwd, findings));
     let mut reader = Reader::new(shapes);
     reader.file();
     for (at, _) in frames.steps() {
@@ -137,13 +138,14 @@ fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) -> HashMap<At, Arc<Va
     }
     let watched = frames.steps().filter(|(at, step)| workflow.orchestrator.is_some() && at.frame == MAIN && step.for_each.is_some());
     let items = watched.filter_map(|(at, _)| Some((at, Arc::new(reader.item_schema(at)?)))).collect();
+    let output_shapes = reader.outputs();
     findings.absorb(reader.finish());
     // Who writes, and what waits for what, may be just what could not be read.
     let is_read = |frame: &Frame<'_>| frame.steps.iter().all(|step| !workflow.flaws.of_step(&step.id));
     for (at, frame) in frames.all.iter().enumerate().filter(|(_, frame)| is_read(frame)) {
         Writers { frame, writes: &writes[at], sure: &sure[at], starts: &starts[at] }.check(findings);
     }
-    items
+    (items, output_shapes)
 }
 
 fn orchestrator(workflow: &Workflow, frames: &Frames<'_>, agents: &mut Agents<'_>, findings: &mut Findings<'_>) -> Option<OrchestratorSpec> {
@@ -221,6 +223,7 @@ impl Shared<'_> {
             finally: None,
             outputs: Vec::new(),
             reads: Reads::default(),
+            output_shapes: BTreeMap::new(),
             graph: Graph::default(),
         }
     }
@@ -238,7 +241,7 @@ struct Freezer<'a> {
 
 impl Freezer<'_> {
     /// Freezes all frames, bodies before what they stand in.
-    fn plan(&self, resolved: Vec<Vec<Resolved>>, orchestrator: Option<OrchestratorSpec>) -> Option<Plan> {
+    fn plan(&self, resolved: Vec<Vec<Resolved>>, (orchestrator, output_shapes): (Option<OrchestratorSpec>, BTreeMap<String, OutputShape>)) -> Option<Plan> {
         let mut frozen: BTreeMap<usize, Arc<Plan>> = BTreeMap::new();
         for (frame, steps) in resolved.into_iter().enumerate().rev() {
             let mut plan = self.shared.plan();
@@ -246,6 +249,7 @@ impl Freezer<'_> {
                 let outputs = &self.shared.workflow.outputs;
                 plan.outputs = outputs.iter().map(|(name, template)| (name.value.clone(), template.clone())).collect();
                 plan.reads = Reads::of_texts(outputs.iter().map(|(_, template)| template.as_str()));
+                plan.output_shapes = output_shapes;
                 plan.orchestrator = orchestrator;
                 plan.on_failure = self.frames.on_failure.and_then(|frame| frozen.remove(&frame));
                 plan.finally = self.frames.finally.and_then(|frame| frozen.remove(&frame));

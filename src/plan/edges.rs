@@ -7,7 +7,7 @@ use crate::{
 use petgraph::{algo::kosaraju_scc, graph::DiGraph};
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashSet, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
 };
 
 /// The most steps of one cycle that its message names; every edge has its label.
@@ -21,15 +21,15 @@ pub(super) struct Edges {
     pub(super) on: Vec<Vec<On>>,
     /// All steps, needs before what needs them, otherwise as in the file; `None` where there is a cycle.
     pub(super) order: Option<Vec<usize>>,
-    /// Every step with each of its needs.
-    direct: HashSet<(usize, usize)>,
+    /// Every step with each of its needs, and how that must have ended.
+    direct: HashMap<(usize, usize), On>,
 }
 
 impl Edges {
     /// Resolves all needs; unknown steps, needs that stand twice and cycles are reported. `around` says what to do about a
     /// step that stands around these.
     pub(super) fn new(steps: &[Step], index: &BTreeMap<&str, usize>, around: &dyn Fn(&str) -> Option<String>, findings: &mut Findings<'_>) -> Edges {
-        let mut edges = Edges { needs: vec![Vec::new(); steps.len()], on: vec![Vec::new(); steps.len()], order: None, direct: HashSet::new() };
+        let mut edges = Edges { needs: vec![Vec::new(); steps.len()], on: vec![Vec::new(); steps.len()], order: None, direct: HashMap::new() };
         let mut places: Vec<Vec<&Spanned<String>>> = vec![Vec::new(); steps.len()];
         for (step, needs) in steps.iter().enumerate() {
             let mut seen = BTreeMap::new();
@@ -48,7 +48,7 @@ impl Edges {
                     findings.report(twice.label("again here").also(first, "first here"));
                     continue;
                 }
-                edges.direct.insert((step, other));
+                edges.direct.insert((step, other), need.on);
                 edges.needs[step].push(other);
                 edges.on[step].push(need.on);
                 places[step].push(&need.step);
@@ -63,7 +63,12 @@ impl Edges {
 
     /// Returns whether a step needs another one itself, not only through others.
     pub(super) fn waits_directly(&self, step: usize, need: usize) -> bool {
-        self.direct.contains(&(step, need))
+        self.on_directly(step, need).is_some()
+    }
+
+    /// Returns how another one must have ended that a step needs itself.
+    pub(super) fn on_directly(&self, step: usize, need: usize) -> Option<On> {
+        self.direct.get(&(step, need)).copied()
     }
 }
 

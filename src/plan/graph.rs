@@ -11,6 +11,7 @@ use petgraph::{
     graph::{DiGraph, NodeIndex},
     visit::EdgeRef as _,
 };
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Arc, OnceLock},
@@ -56,6 +57,8 @@ pub struct Plan {
     pub outputs: Vec<(String, Spanned<String>)>,
     /// What the outputs read.
     pub reads: Reads,
+    /// What is known of the outputs, by their names.
+    pub(super) output_shapes: BTreeMap<String, OutputShape>,
     /// Names of environment variables whose values are never written anywhere.
     pub secrets: Vec<String>,
     /// Hooks that hold for the whole workflow, in order.
@@ -67,6 +70,15 @@ pub struct Plan {
     /// What runs at the end of every run.
     pub finally: Option<Arc<Plan>>,
     pub(super) graph: Graph,
+}
+
+/// What is known of an output before the run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct OutputShape {
+    /// A schema that it fits, where it is not null.
+    pub(super) schema: Value,
+    /// Whether it may be null.
+    pub(super) may_be_null: bool,
 }
 
 /// The steps with what they wait for; nothing outside `plan` changes it. Invariant: each stands at its place in the order.

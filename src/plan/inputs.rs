@@ -2,7 +2,7 @@
 use super::{
     Plan,
     findings::{Findings, suggestion},
-    schemas,
+    schemas, unsound,
 };
 use crate::{
     source::codes,
@@ -12,9 +12,15 @@ use serde_json::{Map, Value};
 
 /// Checks that every input's schema is one, and that its default fits.
 pub(super) fn check_declared(workflow: &Workflow, findings: &mut Findings<'_>) {
+    let mut flaws = Vec::new();
     for (name, input) in workflow.inputs.iter().filter(|(name, _)| !workflow.flaws.of_entry("inputs", name)) {
         if let Err(why) = schemas::check_work(&input.schema) {
             findings.report(findings.error(codes::BAD_SCHEMA, name.span, format!("the schema of the input `{}` {why}", name.value)));
+            continue;
+        }
+        let own = unsound::flaws(&input.schema, &["inputs", name.as_str()], name.span);
+        if !own.is_empty() {
+            flaws.extend(own);
             continue;
         }
         match jsonschema::validator_for(&input.schema) {
@@ -32,6 +38,7 @@ pub(super) fn check_declared(workflow: &Workflow, findings: &mut Findings<'_>) {
             findings.report(error.help("take `required` or `default` out"));
         }
     }
+    unsound::report(flaws, findings);
 }
 
 impl Plan {
@@ -40,21 +47,26 @@ impl Plan {
     /// # Errors
     /// A sentence for each input that is unknown, missing or does not fit.
     pub fn check_inputs(&self, given: &Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
-        let mut problems: Vec<String> = given.keys().filter(|name| self.input(name).is_none()).map(|name| self.unknown(name)).collect();
-        let mut inputs = Map::new();
-        for (name, input) in &self.inputs {
+        let unknown = given.keys().filter(|name| self.input(name).is_none()).map(|name| self.unknown(name));
+        let problems: Vec<String> = unknown.chain(self.misfits(given, |_| true)).collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let value = |name: &String, input: &Input| given.get(name).or(input.default.as_deref()).map_or(Value::Null, |value| as_declared(input, value));
+        Ok(self.inputs.iter().map(|(name, input)| (name.clone(), value(name, input))).collect())
+    }
+
+    /// Returns a sentence for each of those declared inputs that are `judged` and do not fit, or are missing where they must be given.
+    pub fn misfits(&self, given: &Map<String, Value>, judged: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, input) in self.inputs.iter().filter(|(name, _)| judged(name)) {
             match given.get(name).or(input.default.as_deref()) {
-                Some(value) => {
-                    problems.extend(misfits(name, input, value));
-                    inputs.insert(name.clone(), as_declared(input, value));
-                }
+                Some(value) => problems.extend(misfits(name, input, value)),
                 None if input.required => problems.push(format!("the input `{name}` must be given{}", what_for(input))),
-                None => {
-                    inputs.insert(name.clone(), Value::Null);
-                }
+                None => {}
             }
         }
-        if problems.is_empty() { Ok(inputs) } else { Err(problems) }
+        problems
     }
 
     /// Reads the text of `--input name=text` as the declared type: text as it stands, lists and maps as JSON.

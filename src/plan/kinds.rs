@@ -3,37 +3,8 @@ use super::{
     schemas,
     shapes::{Shape, Shapes},
 };
+use crate::prompts::Kind;
 use serde_json::Value;
-
-/// A kind of value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Map,
-    List,
-    Text,
-    Number,
-    Flag,
-    TextOrNumber,
-}
-
-impl Kind {
-    /// Returns the words for it.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Kind::Map => "a map",
-            Kind::List => "a list",
-            Kind::Text => "text",
-            Kind::Number => "a number",
-            Kind::Flag => "true or false",
-            Kind::TextOrNumber => "text or a number",
-        }
-    }
-
-    /// Returns whether it may be a whole number; text that says one counts, where nobody said that it is text.
-    pub(super) fn may_count(self) -> bool {
-        matches!(self, Kind::Number | Kind::TextOrNumber)
-    }
-}
 
 impl Shapes<'_> {
     /// Returns what kind of value a shape is, where that is known.
@@ -47,14 +18,36 @@ impl Shapes<'_> {
             Shape::Step(_) | Shape::Result(_) => Some(Kind::Map),
             Shape::Results(_) | Shape::Lines => Some(Kind::List),
             Shape::Plain => Some(Kind::TextOrNumber),
-            Shape::Schema { root, at, .. } | Shape::Built { root, at } => match schemas::resolved(root, at)?.get("type").and_then(Value::as_str)? {
-                "string" => Some(Kind::Text),
-                "integer" | "number" => Some(Kind::Number),
-                "array" => Some(Kind::List),
-                "object" => Some(Kind::Map),
-                "boolean" => Some(Kind::Flag),
-                _ => None,
-            },
+            Shape::Schema { root, at, .. } | Shape::Built { root, at } => of_schema(schemas::resolved(root, at)?),
         }
     }
+}
+
+/// Returns the kind of all values that a schema takes, where it says so by their type or one by one.
+fn of_schema(schema: &Value) -> Option<Kind> {
+    if let Some(word) = schema.get("type").and_then(Value::as_str) {
+        return match word {
+            "string" => Some(Kind::Text),
+            "integer" | "number" => Some(Kind::Number),
+            "array" => Some(Kind::List),
+            "object" => Some(Kind::Map),
+            "boolean" => Some(Kind::Flag),
+            _ => None,
+        };
+    }
+    let mut kinds = match (schema.get("const"), schema.get("enum")) {
+        (Some(value), _) => std::slice::from_ref(value).iter(),
+        (None, Some(Value::Array(values))) => values.iter(),
+        (None, _) => return None,
+    };
+    let kind = |value: &Value| match value {
+        Value::Null => Kind::Null,
+        Value::Bool(_) => Kind::Flag,
+        Value::Number(_) => Kind::Number,
+        Value::String(_) => Kind::Text,
+        Value::Array(_) => Kind::List,
+        Value::Object(_) => Kind::Map,
+    };
+    let first = kinds.next().map(kind)?;
+    kinds.all(|value| kind(value) == first).then_some(first)
 }

@@ -13,6 +13,7 @@ mod findings;
 mod frames;
 mod graph;
 mod inputs;
+pub mod items;
 mod kinds;
 mod limits;
 mod matrix;
@@ -25,6 +26,7 @@ mod resolve;
 mod sandboxes;
 mod schemas;
 mod shapes;
+mod unsound;
 mod writers;
 mod written;
 

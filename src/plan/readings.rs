@@ -2,12 +2,10 @@
 use super::{
     findings::Findings,
     frames::{Around, At, MAIN, unknown_step},
-    kinds::Kind,
-    reach::{Question, answers},
-    shapes::{Shape, Shapes, Wrong},
+    shapes::{Shape, Shapes},
 };
 use crate::{
-    prompts::{self, Command, Gives, Reading, TemplateError},
+    prompts::{self, Command, Examined, Gives, Kind, Reading, TemplateError},
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
@@ -15,10 +13,16 @@ use serde_json::Value;
 use std::{
     collections::{BTreeSet, HashMap},
     ops::Range,
+    rc::Rc,
     sync::Arc,
 };
+use waits::{Doubt, Wait};
+use wrong::told;
 
+mod absent;
 mod bound;
+mod waits;
+mod wrong;
 
 /// Names that are always in scope, so that no item may take them.
 const RESERVED: [&str; 7] = ["inputs", "env", "steps", "run", "matrix", "loop", "secrets"];
@@ -37,6 +41,10 @@ pub(super) struct Reader<'a> {
     items: HashMap<At, Gives>,
     /// What conditions look at that hold where templates are read: of a step, and of the loops around it.
     held: Vec<Vec<String>>,
+    /// Values that are null, unless a step has succeeded, frame by frame.
+    doubts: Vec<Vec<Doubt>>,
+    /// Because of which step each of a frame may be skipped, as far as it has been asked for.
+    skips: HashMap<usize, Rc<Vec<Option<usize>>>>,
     /// Names of the workflow's environment whose value holds a secret.
     secret: BTreeSet<&'a str>,
 }
@@ -46,17 +54,6 @@ pub(super) struct Reader<'a> {
 pub(super) struct Prompt<'p> {
     pub(super) text: Option<&'p str>,
     pub(super) file: Option<&'p Arc<Source>>,
-}
-
-/// A step that reads another one without needing it directly.
-struct Wait {
-    /// Who must wait: the step that reads, or the loop around it.
-    reader: usize,
-    target: usize,
-    /// The step that reads.
-    by: At,
-    source: Arc<Source>,
-    span: Span,
 }
 
 /// Where a template stands: in a scalar of the workflow file, or in a file of its own.
@@ -95,7 +92,9 @@ impl<'a> Reader<'a> {
     pub(super) fn new(shapes: Shapes<'a>) -> Reader<'a> {
         let secret = secret_names(&shapes.workflow.env);
         let waits = shapes.frames.all.iter().map(|_| Vec::new()).collect();
-        Reader { shapes, found: Findings::new(shapes.workflow), waits, items: HashMap::new(), held: Vec::new(), secret }
+        let doubts = shapes.frames.all.iter().map(|_| Vec::new()).collect();
+        let found = Findings::new(shapes.workflow);
+        Reader { shapes, found, waits, items: HashMap::new(), held: Vec::new(), doubts, skips: HashMap::new(), secret }
     }
 
     /// Checks the templates that belong to no step.
@@ -118,17 +117,20 @@ impl<'a> Reader<'a> {
         let step = self.shapes.frames.step(at);
         let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false };
         let inside = Sight { inside: true, ..outside };
+        let looks_at = |step: &Step| {
+            let readings = step.condition.as_ref().map(|condition| prompts::examine_condition(condition).readings);
+            readings.into_iter().flatten().map(|reading| reading.path).collect::<Vec<_>>()
+        };
+        self.held = self.shapes.frames.loops(at.frame).flat_map(|at| looks_at(self.shapes.frames.step(at))).collect();
         if let Some(condition) = &step.condition {
             self.template(condition, Use::Condition, outside);
         }
-        let around = self.shapes.frames.loops(at.frame).map(|at| self.shapes.frames.step(at)).chain([step]);
-        let conditions = around.filter_map(|step| step.condition.as_ref()).filter_map(|condition| prompts::check_condition(condition).ok());
-        self.held = conditions.flatten().map(|reading| reading.path).collect();
+        self.held.extend(looks_at(step));
         self.for_each(step, outside, inside);
         if let Some(matrix) = &step.matrix {
             for (axis, values) in &matrix.axes {
                 self.values(values, outside);
-                self.must_give((&format!("matrix.{}", axis.value), "a list"), values, |kind| kind == Kind::List, outside);
+                self.must_give_list(&format!("matrix.{}", axis.value), values, outside);
             }
             matrix.max_parallel.iter().for_each(|max| self.most(max, outside));
             matrix.exclude.iter().for_each(|excluded| self.texts(&excluded.value, excluded.span, outside));
@@ -197,7 +199,7 @@ impl<'a> Reader<'a> {
             self.found.report(error.help("give the item another name by `as`"));
         }
         self.values(&for_each.items, outside);
-        self.must_give(("for_each.items", "a list"), &for_each.items, |kind| kind == Kind::List, outside);
+        self.must_give_list("for_each.items", &for_each.items, outside);
         for_each.max_parallel.iter().for_each(|max| self.most(max, outside));
         if let Some(key) = &for_each.key {
             self.template(key, Use::Text, inside);
@@ -210,7 +212,7 @@ impl<'a> Reader<'a> {
     /// Checks how many may be at work at the same time.
     fn most(&mut self, max: &Spanned<Value>, sight: Sight) {
         self.values(max, sight);
-        self.must_give(("max_parallel", "a whole number"), max, Kind::may_count, sight);
+        self.must_count("max_parallel", max, sight);
     }
 
     /// Checks a literal, or the expression that gives one.
@@ -258,15 +260,16 @@ impl<'a> Reader<'a> {
             Place::Scalar(span) => (file.clone(), file.locate(span, text, part)),
             Place::File(source) => (source.clone(), Span { start: part.start, end: part.end }),
         };
-        let (readings, errors) = check(text, used);
-        if let (Use::Condition, [only]) = (used, readings.as_slice())
-            && let Some(kind) = self.no_condition(text, only, sight)
+        let (examined, errors) = examine(text, used);
+        if let (Use::Condition, Some((gives, part)), true) = (used, &examined.gives, errors.is_empty())
+            && let Some(kind) = self.kind(gives, sight).filter(|kind| *kind != Kind::Flag)
         {
-            let (source, span) = locate(only.span.clone());
-            let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, format!("a condition must give true or false, this gives {kind}"));
+            let (source, span) = locate(part.clone());
+            let message = format!("a condition must give true or false, this gives {}", kind.words());
+            let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, message);
             self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
         }
-        for reading in readings {
+        for reading in examined.readings {
             let (source, span) = locate(reading.span.clone());
             self.reading(&reading, &Spot { source, span }, sight);
         }
@@ -280,48 +283,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns what a condition gives that is one whole variable, where that is known and is neither true nor false.
-    fn no_condition(&self, text: &str, only: &Reading, sight: Sight) -> Option<&'static str> {
-        let text = text.trim();
-        let whole = text.strip_prefix("{{").and_then(|text| text.strip_suffix("}}")).unwrap_or(text).trim();
-        let path: Vec<&str> = only.path.iter().map(String::as_str).collect();
-        let [first, second, rest @ ..] = path.as_slice() else { return None };
-        if path.join(".") != whole {
-            return None;
-        }
-        let find = |id: &str| self.shapes.frames.find(sight.frame, sight.step, id).map(|(target, _)| target);
-        if *first == "env" {
-            return Some("text");
-        }
-        let kind = self.shapes.kind(self.shapes.walk(self.shapes.root(&[first, second], find), rest).unwrap_or(Shape::Unknown))?;
-        Some(kind).filter(|kind| *kind != Kind::Flag).map(Kind::words)
-    }
-
-    /// Reports a value that is one whole variable, and known to be of a kind that it must not be.
-    fn must_give(&mut self, (key, wanted): (&str, &str), values: &Spanned<Value>, fits: fn(Kind) -> bool, sight: Sight) {
-        let Some(text) = values.value.as_str() else { return };
-        let kind = match prompts::gives(text) {
-            Gives::Unknown => None,
-            Gives::List(_) => Some(Kind::List),
-            Gives::Map(_) => Some(Kind::Map),
-            Gives::Path(path) => {
-                let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                self.find(&path, sight).ok().and_then(|shape| self.shapes.kind(shape))
-            }
-        };
-        if let Some(kind) = kind.filter(|kind| !fits(*kind)) {
-            let message = format!("`{key}` must give {wanted}, but this gives {}", kind.words());
-            self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
-        }
-    }
-
     fn reading(&mut self, reading: &Reading, spot: &Spot, sight: Sight) {
         if self.found.leaves() {
             return;
         }
-        if reading.word {
-            self.word(reading, spot, sight);
-        }
+        self.absent(reading, spot, sight);
         if !reading.is_own() {
             return self.bound_reading(reading, spot, sight);
         }
@@ -493,125 +459,6 @@ impl<'a> Reader<'a> {
             self.found.report(self.step_error(id, path, &wrong, reads.spot));
         }
     }
-
-    /// Says why a path cannot be in what a step leaves behind.
-    fn step_error(&self, id: &str, path: &[&str], wrong: &Wrong<'_>, spot: &Spot) -> Diagnostic {
-        let part = path[wrong.part];
-        let output = match path[..wrong.part] {
-            [] | ["output"] => format!("the output of step `{id}`"),
-            ["output", ref inner @ ..] => format!("the output of step `{id}`, at `{}`,", inner.join(".").replace(".[]", "[]")),
-            ref other => format!("step `{id}`, at `{}`,", other.join(".").replace(".[]", "[]")),
-        };
-        match wrong.whole {
-            Shape::Step(at) => {
-                let step = self.shapes.frames.step(at);
-                let inner = if wrong.part == 0 { format!("step `{id}`") } else { format!("step `{}`", step.id.value) };
-                let error = spot.unknown_part(&inner, part, wrong.known.iter().map(String::as_str));
-                match (part, &step.verb) {
-                    ("output" | "commit", _) if step.for_each.is_some() => error.help(format!("a `for_each` has many: read `steps.{id}.results`")),
-                    ("output" | "commit", _) if step.matrix.is_some() => error.help(format!("a `matrix` has many: read `steps.{id}.results`")),
-                    ("output", Verb::Run { .. }) => error.help("say how its output is read, `output: { parse: lines }` or `json`, or read `stdout`"),
-                    _ => error,
-                }
-            }
-            Shape::Schema { .. } => {
-                let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{output} has no field `{part}`"));
-                told(error, part, wrong, "its schema is")
-            }
-            Shape::Output(at) => match (&self.shapes.frames.step(at).verb, self.shapes.output(at)) {
-                (Verb::Agent { .. }, Shape::Plain) => {
-                    spot.error(codes::UNKNOWN_FIELD, format!("{output} is text, and has no fields")).help("give that step `output: { schema: NAME }`")
-                }
-                (_, Shape::Lines) => spot.error(codes::UNKNOWN_FIELD, format!("{output} is a list of lines, and has no fields")),
-                (_, Shape::Schema { name, span, .. }) => {
-                    let error = spot.error(codes::UNKNOWN_OUTPUT_FIELD, format!("{output} has no field `{part}`"));
-                    let error = error.also(span, format!("its schema is `{name}`"));
-                    error.suggest(part, wrong.known.iter().map(String::as_str), "fields")
-                }
-                _ => spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str)),
-            },
-            Shape::Results(_) => {
-                let error = spot.error(codes::UNKNOWN_FIELD, format!("the results of step `{id}` are a list, and have no fields"));
-                error.help(format!("go through them: `{{% for r in steps.{id}.results %}}`"))
-            }
-            Shape::Result(_) => spot.unknown_part(&format!("an entry of the results of step `{id}`"), part, wrong.known.iter().map(String::as_str)),
-            Shape::Lines | Shape::Plain | Shape::Built { .. } | Shape::OneOf(_) | Shape::Unknown => {
-                spot.unknown_part(&output, part, wrong.known.iter().map(String::as_str))
-            }
-        }
-    }
-
-    fn wait(&mut self, reader: At, target: At, by: At, spot: &Spot) {
-        if !self.shapes.frames.all[reader.frame].edges.waits_directly(reader.step, target.step) {
-            let wait = Wait { reader: reader.step, target: target.step, by, source: spot.source.clone(), span: spot.span };
-            self.waits[reader.frame].push(wait);
-        }
-    }
-
-    /// Returns what was found, with what is read before it has ended where there is an order to judge that by.
-    pub(super) fn finish(mut self) -> Findings<'a> {
-        for (frame, waits) in std::mem::take(&mut self.waits).iter().enumerate() {
-            self.check_waits(frame, waits);
-        }
-        self.found
-    }
-
-    /// Returns of which steps of a frame it is not known what they wait for: something of them, or of what they wait for, could
-    /// not be read.
-    fn unread(&self, frame: usize, order: &[usize]) -> Vec<bool> {
-        let graph = &self.shapes.frames.all[frame];
-        let mut unread: Vec<bool> = graph.steps.iter().map(|step| self.found.flaws.of_step(&step.id)).collect();
-        for &step in order {
-            unread[step] |= graph.edges.needs[step].iter().any(|&need| unread[need]);
-        }
-        unread
-    }
-
-    /// Reports what is read before it has ended.
-    fn check_waits(&mut self, frame: usize, waits: &[Wait]) {
-        let graph = &self.shapes.frames.all[frame];
-        let Some(order) = &graph.edges.order else { return };
-        let forward = waits.iter().map(|wait| Question { target: wait.target, at: vec![wait.reader] });
-        let waited = answers(&graph.edges.needs, order, &forward.collect::<Vec<_>>());
-        let early: Vec<&Wait> = waits.iter().zip(waited).filter(|(_, waited)| !waited).map(|(wait, _)| wait).collect();
-        let unread = self.unread(frame, order);
-        let early: Vec<&Wait> = early.into_iter().filter(|wait| !unread[wait.reader]).collect();
-        let backward: Vec<Question> = early.iter().map(|wait| Question { target: wait.reader, at: vec![wait.target] }).collect();
-        for (wait, backward) in early.iter().zip(answers(&graph.edges.needs, order, &backward)) {
-            if self.found.leaves() {
-                return;
-            }
-            let (reader, target) = (&graph.steps[wait.reader], &graph.steps[wait.target].id.value);
-            let by = self.shapes.frames.step(wait.by);
-            let id = &reader.id.value;
-            let own = wait.by == At { frame, step: wait.reader };
-            let message = if own {
-                format!("`{id}` reads `{target}`, which it does not wait for")
-            } else {
-                format!("`{}` reads `{target}`, for which the loop `{id}` does not wait", by.id.value)
-            };
-            let error = Diagnostic::error(codes::NOT_WAITED_FOR, &wait.source, wait.span, message);
-            let needs: Vec<&str> = reader.needs.iter().map(|need| need.step.as_str()).chain([target.as_str()]).collect();
-            let error = match (needs.len(), backward) {
-                (_, true) => error.help(format!("`{target}` itself waits for `{id}`: turn one of them round")),
-                (1, false) => error.help(format!("add `needs: [{target}]` to `{id}`")),
-                (_, false) => error.help(format!("add `{target}` to the `needs` of `{id}`: `[{}]`", needs.join(", "))),
-            };
-            let label = if own { "this step" } else { "this loop" };
-            let in_file = wait.source == *self.found.source;
-            let error = if in_file && !backward { Diagnostic { fix: reader.need(&wait.source, target), ..error } } else { error };
-            self.found.report(if in_file { error.also(reader.id.span, label) } else { error });
-        }
-    }
-}
-
-/// Adds where a schema is named, and what was probably meant.
-fn told(error: Diagnostic, part: &str, wrong: &Wrong<'_>, label: &str) -> Diagnostic {
-    let error = match wrong.whole {
-        Shape::Schema { name, span, .. } => error.also(span, format!("{label} `{name}`")),
-        _ => error,
-    };
-    error.suggest(part, wrong.known.iter().map(String::as_str), "fields")
 }
 
 /// Returns the names whose templates read a secret.
@@ -645,37 +492,33 @@ impl Spot {
 fn quotable(text: &str, part: &Range<usize>) -> bool {
     let path = text[part.clone()].trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
     let quoted = format!("{} | sh{}", &text[..part.end], &text[part.end..]);
-    path && prompts::check_shell(&quoted).is_ok_and(|command| command.unquoted.iter().all(|other| other.span.start != part.start))
+    let sound = |command: &Command| command.examined.errors.is_empty() && command.unquoted.iter().all(|other| other.span.start != part.start);
+    path && sound(&prompts::examine_shell(&quoted))
 }
 
-/// Checks one template as it is used, and returns what it reads as far as it can be read.
-fn check(text: &str, used: Use) -> (Vec<Reading>, Vec<(&'static str, TemplateError)>) {
-    let parsed = |result: Result<Vec<Reading>, TemplateError>| match result {
-        Ok(readings) => (readings, Vec::new()),
-        Err(error) => (Vec::new(), vec![(codes::TEMPLATE, error)]),
+/// Looks at one template as it is used: what is to be said of all of it, and what is wrong, each with its code.
+fn examine(text: &str, used: Use) -> (Examined, Vec<(&'static str, TemplateError)>) {
+    let told = |code: &'static str, errors: Vec<TemplateError>| errors.into_iter().map(move |error| (code, error));
+    let parted = |mut examined: Examined| {
+        let errors = told(codes::TEMPLATE, std::mem::take(&mut examined.errors)).collect::<Vec<_>>();
+        (examined, errors)
     };
     match used {
-        Use::Text => parsed(prompts::check(text)),
-        Use::Shell => match prompts::check_shell(text) {
-            Ok(Command { readings, unquoted, comments }) => {
-                let unquoted = unquoted.into_iter().map(|error| (codes::UNQUOTED, error));
-                (readings, unquoted.chain(comments.into_iter().map(|error| (codes::TEMPLATE, error))).collect())
-            }
-            Err(error) => parsed(Err(error)),
-        },
-        Use::Condition => parsed(prompts::check_condition(text)),
+        Use::Text => parted(prompts::examine(text)),
+        Use::Condition => parted(prompts::examine_condition(text)),
+        Use::Shell => {
+            let Command { examined, unquoted, comments } = prompts::examine_shell(text);
+            let (examined, mut errors) = parted(examined);
+            errors.extend(told(codes::UNQUOTED, unquoted).chain(told(codes::TEMPLATE, comments)));
+            (examined, errors)
+        }
         Use::Value => {
-            let (readings, mut errors) = parsed(prompts::check(text));
-            let whole = text.trim().starts_with("{{") && prompts::check_condition(text).is_ok();
-            if errors.is_empty() && !whole {
-                let error = TemplateError {
-                    message: "this must be one whole expression".to_owned(),
-                    span: 0..text.len(),
-                    help: Some("write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned()),
-                };
-                errors.push((codes::NOT_AN_EXPRESSION, error));
+            let (examined, mut errors) = parted(prompts::examine(text));
+            if errors.is_empty() && examined.gives.is_none() {
+                let help = "write `\"{{ expression }}\"` and nothing around it: then its value keeps its type".to_owned();
+                errors.push((codes::NOT_AN_EXPRESSION, TemplateError::new("this must be one whole expression", 0..text.len(), Some(help))));
             }
-            (readings, errors)
+            (examined, errors)
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The workflow's schemas, each made whole, and what is known of their fields.
-use super::findings::{Findings, SCHEMA};
+use super::{
+    findings::{Findings, SCHEMA},
+    unsound,
+};
 use crate::{
-    prompts::ENTRY,
+    prompts::{ENTRY, VALUE},
     source::{Span, Spanned, codes},
     workflow::{Entries, Workflow},
 };
@@ -37,14 +40,19 @@ pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
     if misfits.is_empty() { Ok(()) } else { Err(misfits.join("; ")) }
 }
 
-/// Every schema by name, references resolved into `$defs` of its own, checked to be JSON Schema.
+/// Every schema by name, references resolved into `$defs` of its own, checked to be JSON Schema. What is wrong with one does not
+/// keep the others from being judged, but for those that refer to it.
 pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTreeMap<String, Arc<Value>> {
-    let mut sound = !workflow.flaws.within("schemas");
-    for (_, schema) in &workflow.schemas {
-        sound &= check_references(&workflow.schemas, schema, findings);
-    }
-    if !sound {
+    if workflow.flaws.within("schemas") {
         return BTreeMap::new();
+    }
+    let (mut unsound, mut flaws) = (BTreeSet::new(), Vec::new());
+    for (name, schema) in &workflow.schemas {
+        let own = unsound::flaws(&schema.value, &["schemas", name.as_str()], name.span);
+        if !check_references(&workflow.schemas, schema, findings) || !own.is_empty() {
+            unsound.insert(name.as_str());
+        }
+        flaws.extend(own);
     }
     let mut resolved = BTreeMap::new();
     let mut left = MAX_VALUES;
@@ -54,14 +62,21 @@ pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTree
             findings.report(error.help(format!("all of them together may have {MAX_VALUES} values, those counted again that several refer to")));
             break;
         };
+        let Whole { schema: whole, needed } = whole;
+        if needed.iter().chain([&name.as_str()]).any(|name| unsound.contains(name)) {
+            continue;
+        }
+        let circles = unsound::circles(&schema.value, &whole, &["schemas", name.as_str()], name.span);
+        if !circles.is_empty() {
+            flaws.extend(circles);
+            continue;
+        }
         if let Err(why) = check_work(&whole) {
             findings.report(findings.error(codes::BAD_SCHEMA, schema.span, format!("`{}` {why}", name.value)).help(NARROWER));
             continue;
         }
         match jsonschema::validator_for(&whole) {
-            Ok(_) => {
-                resolved.insert(name.value.clone(), Arc::new(whole));
-            }
+            Ok(_) => drop(resolved.insert(name.value.clone(), Arc::new(whole))),
             Err(error) => {
                 let at = error.instance_path().to_string();
                 let place = if at.is_empty() { String::new() } else { format!(", at `{at}`") };
@@ -69,6 +84,7 @@ pub(super) fn resolve(workflow: &Workflow, findings: &mut Findings<'_>) -> BTree
             }
         }
     }
+    unsound::report(flaws, findings);
     resolved
 }
 
@@ -164,11 +180,18 @@ impl<'s> Weigher<'s> {
     }
 }
 
+/// A schema that stands alone.
+struct Whole<'s> {
+    schema: Value,
+    /// The others that it has taken in.
+    needed: BTreeSet<&'s str>,
+}
+
 /// Makes one schema self-contained: what it needs of others stands in its `$defs`. `None` where that has more values than are
 /// `left`.
-fn whole(name: &str, schemas: &Entries<Spanned<Value>>, left: &mut usize) -> Option<Value> {
+fn whole<'s>(name: &str, schemas: &'s Entries<Spanned<Value>>, left: &mut usize) -> Option<Whole<'s>> {
     let of = |name: &str| schemas.iter().find(|(known, _)| known.value == name).map(|(_, schema)| &schema.value);
-    let Some(root) = of(name) else { return Some(Value::Bool(true)) };
+    let Some(root) = of(name) else { return Some(Whole { schema: Value::Bool(true), needed: BTreeSet::new() }) };
     let mut needed = BTreeSet::new();
     let mut open = vec![root];
     while let Some(schema) = open.pop() {
@@ -192,12 +215,12 @@ fn whole(name: &str, schemas: &Entries<Spanned<Value>>, left: &mut usize) -> Opt
     if let (Value::Object(words), false) = (&mut whole, needed.is_empty()) {
         let definitions = words.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(definitions) = definitions {
-            for other in needed {
+            for &other in &needed {
                 definitions.insert(renamed(other), of(other).map(|schema| rewrite(schema, &link(other), &link)).unwrap_or_default());
             }
         }
     }
-    Some(whole)
+    Some(Whole { schema: whole, needed })
 }
 
 /// Makes a part of a schema stand alone, with all that it may refer to.
@@ -219,6 +242,25 @@ pub(super) fn alone(root: &Value, at: &Value) -> Option<Value> {
     let place = pointer(root, at).filter(|place| place.chars().all(|c| c.is_ascii_alphanumeric() || "/_-$".contains(c)))?;
     let whole = rewrite(root, "#/$defs/whole", &|other| format!("{PREFIX}{other}"));
     Some(json!({"$ref": format!("#/$defs/whole{place}"), "$defs": {"whole": whole}}))
+}
+
+/// Makes a schema of what some values have in common: their type, and of maps the fields that all of them have.
+pub(super) fn common(values: &[Value]) -> Option<Value> {
+    let word = |value: &Value| match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let (first, others) = values.split_first()?;
+    if others.iter().any(|other| word(other) != word(first)) {
+        return None;
+    }
+    let Value::Object(fields) = first else { return Some(json!({"type": word(first)})) };
+    let required: Vec<&String> = fields.keys().filter(|name| others.iter().all(|other| other.get(name.as_str()).is_some())).collect();
+    Some(json!({"type": "object", "required": required}))
 }
 
 /// How many values there are in one.
@@ -330,6 +372,9 @@ impl<'s> Search<'s, '_> {
         if self.name == ENTRY {
             return words.get("items").map_or(Found::Silent, |items| Found::Part(Part::Known(items)));
         }
+        if self.name == VALUE {
+            return value_of(words);
+        }
         match words.get("properties").and_then(Value::as_object) {
             Some(properties) => match properties.get(self.name) {
                 Some(known) => Found::Part(Part::Known(known)),
@@ -340,6 +385,16 @@ impl<'s> Search<'s, '_> {
             None if scalar(words) => Found::Part(Part::Never(Vec::new())),
             None => Found::Silent,
         }
+    }
+}
+
+/// Returns what any value of a map looks like, where one schema says it of all of them.
+fn value_of(words: &Map<String, Value>) -> Found<'_> {
+    let others = words.get("additionalProperties").filter(|others| **others != Value::Bool(false));
+    let mut all = words.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::values).chain(others);
+    match all.next() {
+        Some(first) if first.is_object() && all.all(|other| other == first) => Found::Part(Part::Known(first)),
+        _ => Found::Part(Part::Possible),
     }
 }
 
@@ -426,7 +481,7 @@ mod tests {
             ("c", json!({"type": "object", "properties": {"b": {"$ref": "#/schemas/b"}}})),
             ("d", json!(true)),
         ]);
-        let whole = whole("a", &schemas, &mut MAX_VALUES.clone()).expect("it is small");
+        let whole = whole("a", &schemas, &mut MAX_VALUES.clone()).expect("it is small").schema;
         assert_eq!(
             whole,
             json!({

@@ -8,7 +8,7 @@ use super::{
     schemas::{self, Part},
 };
 use crate::{
-    prompts::ENTRY,
+    prompts::{ENTRY, VALUE},
     source::{Span, Spanned},
     workflow::{Parse, Verb, Workflow},
 };
@@ -36,6 +36,7 @@ static SELECT_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
 });
 static APPROVE_OUTPUT: LazyLock<Value> =
     LazyLock::new(|| json!({"type": "object", "properties": {"approved": {"type": "boolean"}, "by": {"type": "string"}, "note": {"type": "string"}}}));
+static ITEM_OK: LazyLock<Value> = LazyLock::new(|| json!({"type": "boolean"}));
 const ITEM_RESULT: [&str; 6] = ["key", "ok", "status", "output", "commit", "error"];
 
 /// What stands at a place.
@@ -53,8 +54,8 @@ pub(super) enum Shape<'a> {
     Result(At),
     /// What a schema describes.
     Schema { root: &'a Value, at: &'a Value, name: &'a str, span: Span },
-    /// What a step of its kind always gives, by the schema of that.
-    Built { root: &'static Value, at: &'static Value },
+    /// What a step of its kind always gives, or what the workflow gives that it calls, by the schema of that.
+    Built { root: &'a Value, at: &'a Value },
     /// One of these values.
     OneOf(&'a [Value]),
     /// Lines of text.
@@ -95,15 +96,6 @@ impl<'a> Shapes<'a> {
         Ok(at)
     }
 
-    /// Returns what the items of a step are entries of, and what an input holds.
-    pub(super) fn root(&self, path: &[&str], find: impl Fn(&str) -> Option<At>) -> Shape<'a> {
-        match path {
-            ["steps", id] => find(id).map_or(Shape::Unknown, Shape::Step),
-            ["inputs", name] => self.input(name),
-            _ => Shape::Unknown,
-        }
-    }
-
     /// Returns what an input holds.
     pub(super) fn input(&self, name: &str) -> Shape<'a> {
         let input = self.workflow.inputs.iter().find(|(known, _)| known.value == name && !self.workflow.flaws.of_entry("inputs", name));
@@ -115,6 +107,7 @@ impl<'a> Shapes<'a> {
         match whole {
             // What an index finds in text or in a map is not judged.
             Shape::Step(_) | Shape::Plain if name == ENTRY => Ok(Shape::Unknown),
+            Shape::Step(_) | Shape::Result(_) | Shape::Results(_) | Shape::OneOf(_) | Shape::Lines | Shape::Plain if name == VALUE => Ok(Shape::Unknown),
             Shape::Step(at) if self.workflow.flaws.of_step(&self.frames.step(at).id) => Ok(Shape::Unknown),
             Shape::Step(at) => {
                 let known = self.of_step(at);
@@ -128,6 +121,8 @@ impl<'a> Shapes<'a> {
             Shape::Results(at) if name == ENTRY => Ok(Shape::Result(at)),
             Shape::Result(_) if !ITEM_RESULT.contains(&name) => listed(&ITEM_RESULT),
             Shape::Result(at) if name == "output" && !matches!(self.frames.step(at).verb, Verb::Run { .. }) => Ok(Shape::Output(at)),
+            Shape::Result(_) if name == "ok" => Ok(Shape::Built { root: &ITEM_OK, at: &ITEM_OK }),
+            Shape::Result(_) if name != "output" => Ok(Shape::Plain),
             Shape::Result(_) | Shape::Unknown => Ok(Shape::Unknown),
             Shape::Output(at) => self.of_output(at, name),
             Shape::Schema { root, at, name: named, span } => match schemas::part(root, at, name) {
@@ -170,15 +165,17 @@ impl<'a> Shapes<'a> {
 
     /// Looks a part up in what a step gives.
     fn of_output(&self, at: At, name: &str) -> Result<Shape<'a>, Vec<String>> {
-        if name == ENTRY && matches!(self.output(at), Shape::Output(_)) {
+        if (name == ENTRY || name == VALUE) && matches!(self.output(at), Shape::Output(_)) {
             return Ok(Shape::Unknown);
         }
         let step = self.frames.step(at);
         match self.output(at) {
             Shape::Output(_) => match &step.verb {
                 Verb::Workflow { .. } => match self.calls.get(&at) {
-                    Some(plan) if plan.outputs.iter().any(|(known, _)| known == name) => Ok(Shape::Unknown),
-                    Some(plan) => Err(plan.outputs.iter().map(|(known, _)| known.clone()).collect()),
+                    Some(plan) => match plan.output_shapes.get(name) {
+                        Some(known) => Ok(Shape::Built { root: &known.schema, at: &known.schema }),
+                        None => Err(plan.outputs.iter().map(|(known, _)| known.clone()).collect()),
+                    },
                     None => Ok(Shape::Unknown),
                 },
                 Verb::Loop(_) => {

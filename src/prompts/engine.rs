@@ -79,18 +79,27 @@ pub fn condition(text: &str, scope: &Scope) -> Result<bool, TemplateError> {
 
 /// Reads the structure of a template and checks the names of what it calls.
 pub(super) fn outline(text: &str) -> Result<Outline, TemplateError> {
+    let (outline, errors) = examine(text);
+    errors.into_iter().next().map_or(Ok(outline), Err)
+}
+
+/// The same as far as it can be read, with everything that is wrong with it, in the order of the text.
+pub(super) fn examine(text: &str) -> (Outline, Vec<TemplateError>) {
     if text.len() > MAX_TEMPLATE_BYTES {
-        return Err(TemplateError::new(format!("the template is longer than {MAX_TEMPLATE_BYTES} bytes"), 0..0, None));
+        return (Outline::default(), vec![TemplateError::new(format!("the template is longer than {MAX_TEMPLATE_BYTES} bytes"), 0..0, None)]);
     }
-    let outline = reader::read(text)?;
-    for call in &outline.calls {
-        let known = call.kind.known();
-        let Some(callable) = known.iter().find(|callable| callable.name == call.name) else {
-            return Err(TemplateError::unknown(call.kind.word(), &call.name, call.span.clone(), known.iter().map(|callable| callable.name)));
-        };
-        check_arguments(call, callable)?;
+    let (outline, mut errors) = reader::read(text);
+    errors.extend(outline.calls.iter().filter_map(|call| check_call(call).err()));
+    errors.sort_by_key(|error| error.span.start);
+    (outline, errors)
+}
+
+fn check_call(call: &Call) -> Result<(), TemplateError> {
+    let known = call.kind.known();
+    match known.iter().find(|callable| callable.name == call.name) {
+        Some(callable) => check_arguments(call, callable),
+        None => Err(TemplateError::unknown(call.kind.word(), &call.name, call.span.clone(), known.iter().map(|callable| callable.name))),
     }
-    Ok(outline)
 }
 
 /// Tera passes over arguments that it does not know, and misses others only when it comes to them.

@@ -87,6 +87,8 @@ pub(super) const FILTERS: &[Callable] = &[
     Callable::plain("values"),
     Callable::plain("wordcount"),
 ];
+/// Those that make something of null as well.
+pub(super) const TAKE_NULL: [&str; 7] = ["default", "json", "raw", "safe", "sh", "str", "truncate_tokens"];
 /// Every test, sorted.
 pub(super) const TESTS: &[Callable] = &[
     Callable::plain("array"),

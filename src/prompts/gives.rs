@@ -1,5 +1,5 @@
 //! What expressions give, as far as the text of a template says it: names that it binds itself stand for what they are bound to.
-use super::ENTRY;
+use super::{ENTRY, VALUE};
 use std::rc::Rc;
 
 /// The longest path that is followed.
@@ -7,17 +7,57 @@ const MAX_PARTS: usize = 64;
 /// The most parts of what a template makes that are followed.
 const MAX_SIZE: usize = 500;
 
+/// A kind of value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Names and what stands under them.
+    Map,
+    /// Entries.
+    List,
+    /// Letters.
+    Text,
+    /// A number.
+    Number,
+    /// True or false.
+    Flag,
+    /// One of the two: what a command has said, say.
+    TextOrNumber,
+    /// Nothing.
+    Null,
+}
+
+impl Kind {
+    /// Returns the words for it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Kind::Map => "a map",
+            Kind::List => "a list",
+            Kind::Text => "text",
+            Kind::Number => "a number",
+            Kind::Flag => "true or false",
+            Kind::TextOrNumber => "text or a number",
+            Kind::Null => "null",
+        }
+    }
+}
+
 /// What an expression gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gives {
     /// Nobody knows.
     Unknown,
+    /// A value that is written there.
+    Literal(Kind),
+    /// A value that the template works out.
+    Made(Kind),
     /// What stands in the scope at a path.
     Path(Vec<String>),
     /// A list made in the template, each entry of which is this.
     List(Rc<Made>),
     /// A map made in the template, which holds just these.
     Map(Rc<Vec<(String, Made)>>),
+    /// A map made in the template, each value of which is this.
+    Values(Rc<Made>),
 }
 
 /// What stands in something that the template makes.
@@ -32,8 +72,8 @@ impl Made {
     /// What would be too large is not known: parts are shared, and would be counted, and walked, again and again.
     fn new(gives: Gives) -> Made {
         let size = match &gives {
-            Gives::Unknown | Gives::Path(_) => 1,
-            Gives::List(entry) => entry.size + 1,
+            Gives::Unknown | Gives::Literal(_) | Gives::Made(_) | Gives::Path(_) => 1,
+            Gives::List(entry) | Gives::Values(entry) => entry.size + 1,
             Gives::Map(fields) => fields.iter().map(|(_, field)| field.size).sum::<usize>() + 1,
         };
         if size <= MAX_SIZE { Made { gives, size } } else { Made { gives: Gives::Unknown, size: 1 } }
@@ -43,6 +83,29 @@ impl Made {
 impl Gives {
     pub(super) fn list(entry: Gives) -> Gives {
         Gives::List(Rc::new(Made::new(entry)))
+    }
+
+    pub(super) fn values(value: Gives) -> Gives {
+        Gives::Values(Rc::new(Made::new(value)))
+    }
+
+    /// Returns what kind of value it is, where the template itself says so.
+    pub fn kind(&self) -> Option<Kind> {
+        match self {
+            Gives::Literal(kind) | Gives::Made(kind) => Some(*kind),
+            Gives::List(_) => Some(Kind::List),
+            Gives::Map(_) | Gives::Values(_) => Some(Kind::Map),
+            Gives::Unknown | Gives::Path(_) => None,
+        }
+    }
+
+    /// Returns what is known of a value that is either this or another one.
+    pub(super) fn or(self, other: &Gives) -> Gives {
+        match (self.kind(), other.kind()) {
+            _ if self == *other => self,
+            (Some(own), Some(kind)) if own == kind => Gives::Made(own),
+            _ => Gives::Unknown,
+        }
     }
 
     pub(super) fn map(fields: Vec<(String, Gives)>) -> Gives {
@@ -56,7 +119,7 @@ impl Gives {
         }
         let mut fields: Vec<(String, Gives)> = Vec::new();
         for entry in entries {
-            let Gives::Map(own) = entry else { return Gives::Unknown };
+            let Gives::Map(own) = entry else { return Gives::list(Gives::Unknown) };
             for (name, field) in own.iter() {
                 match fields.iter_mut().find(|(known, _)| known == name) {
                     Some((_, known)) => *known = Gives::Unknown,
@@ -64,10 +127,10 @@ impl Gives {
                 }
             }
         }
-        if fields.is_empty() { Gives::Unknown } else { Gives::list(Gives::map(fields)) }
+        Gives::list(if fields.is_empty() { Gives::Unknown } else { Gives::map(fields) })
     }
 
-    /// Returns what stands in it under a name, or for [`ENTRY`] any entry of it.
+    /// Returns what stands in it under a name, for [`ENTRY`] any entry of it, and for [`VALUE`] any value of it.
     ///
     /// # Errors
     /// The names that there are, where this is none of them.
@@ -75,11 +138,16 @@ impl Gives {
         match self {
             Gives::Path(path) if path.len() < MAX_PARTS => Ok(Gives::Path(path.iter().cloned().chain([name.to_owned()]).collect())),
             Gives::List(entry) if name == ENTRY => Ok(entry.gives.clone()),
+            Gives::Values(value) if name != ENTRY => Ok(value.gives.clone()),
+            Gives::Map(fields) if name == VALUE => {
+                let mut values = fields.iter().map(|(_, field)| field.gives.clone());
+                Ok(values.next().map_or(Gives::Unknown, |first| values.fold(first, |value, other| value.or(&other))))
+            }
             Gives::Map(fields) if name != ENTRY => match fields.iter().find(|(known, _)| known == name) {
                 Some((_, field)) => Ok(field.gives.clone()),
                 None => Err(fields.iter().map(|(known, _)| known.clone()).collect()),
             },
-            Gives::Unknown | Gives::Path(_) | Gives::List(_) | Gives::Map(_) => Ok(Gives::Unknown),
+            Gives::Unknown | Gives::Literal(_) | Gives::Made(_) | Gives::Path(_) | Gives::List(_) | Gives::Map(_) | Gives::Values(_) => Ok(Gives::Unknown),
         }
     }
 
@@ -92,12 +160,13 @@ impl Gives {
     /// Puts what names turn out to be bound to in their place.
     pub(super) fn bind(&self, names: &[(String, Gives)]) -> Gives {
         match self {
-            Gives::Unknown => Gives::Unknown,
+            Gives::Unknown | Gives::Literal(_) | Gives::Made(_) => self.clone(),
             Gives::Path(path) => match path.first().and_then(|root| names.iter().find(|(name, _)| name == root)) {
                 Some((_, bound)) => path[1..].iter().try_fold(bound.clone(), |gives, part| gives.part(part)).unwrap_or(Gives::Unknown),
                 None => self.clone(),
             },
             Gives::List(entry) => Gives::list(entry.gives.bind(names)),
+            Gives::Values(value) => Gives::values(value.gives.bind(names)),
             Gives::Map(fields) => Gives::map(fields.iter().map(|(name, field)| (name.clone(), field.gives.bind(names))).collect()),
         }
     }

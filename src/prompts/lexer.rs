@@ -81,6 +81,11 @@ impl<'a> Lexer<'a> {
         self.start..self.at
     }
 
+    /// Returns whether a number stands there, and nothing else.
+    pub(super) fn is_number(&self, span: Range<usize>) -> bool {
+        self.text[span].bytes().all(|byte| byte.is_ascii_digit())
+    }
+
     /// Takes text up to the next marker, or the marker itself with the `-` that may follow it.
     pub(super) fn next_outside(&mut self) -> Result<Option<Outside>, TemplateError> {
         let rest = &self.text[self.at..];
@@ -238,12 +243,20 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes an operator between two operands if one stands here.
-    pub(super) fn eat_operator(&mut self) -> Result<bool, TemplateError> {
-        let here = matches!(self.token, Token::Sign(sign) if OPERATORS.contains(&sign));
-        if here {
+    pub(super) fn eat_operator(&mut self) -> Result<Option<&'static str>, TemplateError> {
+        let Token::Sign(sign) = self.token else { return Ok(None) };
+        let here = OPERATORS.contains(&sign).then_some(sign);
+        if here.is_some() {
             self.advance()?;
         }
         Ok(here)
+    }
+
+    /// Goes on behind the end of an expression that cannot be read; nothing is left where it has none.
+    pub(super) fn give_up(&mut self) {
+        let from = self.opened + 2;
+        self.at = self.text[from..].find(self.close).map_or(self.text.len(), |end| from + end + self.close.len());
+        self.token = Token::End;
     }
 
     /// Takes the sign, which must stand here.

@@ -20,7 +20,7 @@ mod shell;
 
 pub use engine::{condition, evaluate, evaluate_all, is_plain, render};
 pub use fit::{Fitted, Whole, fit};
-pub use gives::Gives;
+pub use gives::{Gives, Kind};
 pub use scope::Scope;
 
 use crate::source::nearest;
@@ -30,6 +30,9 @@ use std::ops::Range;
 
 /// The part of a path that stands for any entry of a list.
 pub const ENTRY: &str = "[]";
+
+/// The part of a path that stands for any value of a map.
+pub const VALUE: &str = "*";
 
 /// The longest template that is read, in bytes.
 pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -50,8 +53,23 @@ pub struct Reading {
     pub given: usize,
     /// Of a map that the template makes and that does not hold this: what it holds. The path is then the part alone.
     pub never: Option<Vec<String>>,
-    /// Whether it becomes a word of a command as it is, and no condition around it looks at it: null would be an error there.
-    pub word: bool,
+    /// What becomes of it as it is.
+    pub goes: Goes,
+    /// Whether a condition decides whether it is read at all.
+    pub asked: bool,
+}
+
+/// What becomes of a value that is read, as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Goes {
+    /// Nobody says, or it may be null there.
+    Anywhere,
+    /// It becomes a word of a command, and no condition around it looks at it.
+    Word,
+    /// A loop runs over it.
+    Loop,
+    /// It goes through this filter, which takes no null.
+    Filter(String),
 }
 
 impl Reading {
@@ -71,11 +89,13 @@ pub struct TemplateError {
     pub span: Range<usize>,
     /// What to do, where that is known.
     pub help: Option<String>,
+    /// Whether it keeps a part of the template from being read.
+    is_of_form: bool,
 }
 
 impl TemplateError {
-    fn new(message: impl Into<String>, span: Range<usize>, help: Option<String>) -> TemplateError {
-        TemplateError { message: message.into(), span, help }
+    pub(crate) fn new(message: impl Into<String>, span: Range<usize>, help: Option<String>) -> TemplateError {
+        TemplateError { message: message.into(), span, help, is_of_form: false }
     }
 
     /// Names a word that nothing is known by, and the one that was probably meant.
@@ -97,9 +117,37 @@ fn listed<'a>(known: impl IntoIterator<Item = &'a str>) -> Option<String> {
 
 /// Checks a template and returns what it reads, in the order of the text.
 pub fn check(text: &str) -> Result<Vec<Reading>, TemplateError> {
-    let outline = engine::outline(text)?;
-    engine::compile(text, &outline)?;
-    Ok(readings(&outline))
+    examine(text).sound()
+}
+
+/// What there is to be said of a template, whether or not it can be rendered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// What it reads as far as it can be read, in the order of the text.
+    pub readings: Vec<Reading>,
+    /// What is wrong with it, in the order of the text.
+    pub errors: Vec<TemplateError>,
+    /// Of one whole expression, what it gives as far as the text says it, and where it stands.
+    pub gives: Option<(Gives, Range<usize>)>,
+}
+
+impl Examined {
+    fn sound(self) -> Result<Vec<Reading>, TemplateError> {
+        self.errors.into_iter().next().map_or(Ok(self.readings), Err)
+    }
+}
+
+/// Looks at all of a template: an error in one `{{ }}` does not hide what the others read.
+pub fn examine(text: &str) -> Examined {
+    examined(text, engine::examine(text))
+}
+
+fn examined(text: &str, (outline, mut errors): (Outline, Vec<TemplateError>)) -> Examined {
+    if errors.is_empty() {
+        errors.extend(engine::compile(text, &outline).err());
+    }
+    let gives = engine::whole(text, &outline).map(|span| (outline.gives.clone().unwrap_or(Gives::Unknown), span));
+    Examined { readings: readings(&outline), errors, gives }
 }
 
 /// Returns what a template gives that is one whole `{{ expr }}`, as far as its text says it.
@@ -109,10 +157,10 @@ pub fn gives(text: &str) -> Gives {
 }
 
 /// What is to be said of a template that becomes a shell command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
-    /// What it reads, in the order of the text.
-    pub readings: Vec<Reading>,
+    /// What is to be said of it as a template.
+    pub examined: Examined,
     /// Values that get in unquoted: every `{{ }}` must end in `sh` or `raw`, `sh` outside of quotes and here-documents, where
     /// its own quotes would not hold.
     pub unquoted: Vec<TemplateError>,
@@ -120,27 +168,40 @@ pub struct Command {
     pub comments: Vec<TemplateError>,
 }
 
-/// Checks a template that becomes a shell command.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_shell(text: &str) -> Result<Command, TemplateError> {
-    let outline = engine::outline(text)?;
-    engine::compile(text, &outline)?;
+/// Looks at all of a template that becomes a shell command.
+pub fn examine_shell(text: &str) -> Command {
+    let (outline, errors) = engine::examine(text);
     let comment = |span: &Range<usize>| {
         let help = format!("begin a comment of the shell with `#`; {}", lexer::VERBATIM);
         TemplateError::new("a template's comment takes this part of the command away", span.clone(), Some(help))
     };
-    Ok(Command { readings: readings(&outline), unquoted: shell::check(text, &outline), comments: outline.comments.iter().map(comment).collect() })
+    let comments = outline.comments.iter().map(comment).collect();
+    // Where a piece of it could not be read, nobody knows what stands inside of quotes.
+    let mut unquoted = if errors.iter().all(|error| !error.is_of_form) { shell::check(text, &outline) } else { Vec::new() };
+    // A filter that is not known may be one of these misspelt.
+    unquoted.retain(|value| !errors.iter().any(|error| value.span.start <= error.span.start && error.span.end <= value.span.end));
+    Command { examined: examined(text, (outline, errors)), unquoted, comments }
 }
 
-/// Checks a condition, written as `expr` or `{{ expr }}`.
-pub fn check_condition(text: &str) -> Result<Vec<Reading>, TemplateError> {
+/// Looks at all of a condition, written as `expr` or `{{ expr }}`.
+pub fn examine_condition(text: &str) -> Examined {
     let whole = engine::Condition::new(text);
-    let outline = engine::outline(&whole.text).map_err(|error| whole.place(error))?;
-    whole.require_whole(&outline)?;
-    engine::compile(&whole.text, &outline).map_err(|error| whole.place(error))?;
-    Ok(readings(&outline).into_iter().map(|reading| Reading { span: whole.span(reading.span), ..reading }).collect())
+    let (outline, mut errors) = engine::examine(&whole.text);
+    errors = errors.into_iter().map(|error| whole.place(error)).collect();
+    if errors.is_empty() {
+        errors.extend(whole.require_whole(&outline).err());
+    }
+    if errors.is_empty() {
+        errors.extend(engine::compile(&whole.text, &outline).err().map(|error| whole.place(error)));
+    }
+    let gives = whole.require_whole(&outline).ok().map(|span| (outline.gives.clone().unwrap_or(Gives::Unknown), span));
+    let readings = readings(&outline).into_iter().map(|reading| Reading { span: whole.span(reading.span), ..reading }).collect();
+    Examined { readings, errors, gives }
+}
+
+/// Checks a condition and returns what it reads.
+pub fn check_condition(text: &str) -> Result<Vec<Reading>, TemplateError> {
+    examine_condition(text).sound()
 }
 
 fn readings(outline: &Outline) -> Vec<Reading> {
@@ -149,9 +210,10 @@ fn readings(outline: &Outline) -> Vec<Reading> {
             bound(&chain.look, &chain.span, chain.optional)?
         } else {
             let path = chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect();
-            Reading { path, span: chain.span.clone(), optional: chain.optional, given: 0, never: None, word: false }
+            Reading { path, span: chain.span.clone(), optional: chain.optional, given: 0, never: None, goes: Goes::Anywhere, asked: false }
         };
-        Some(Reading { word: chain.word && !chain.guarded && !chain.look.open, ..reading })
+        let goes = if chain.look.open || (chain.guarded && chain.goes == Goes::Word) { Goes::Anywhere } else { chain.goes.clone() };
+        Some(Reading { goes, asked: chain.asked, ..reading })
     });
     let taken = outline.taken.iter().filter_map(|taken| bound(&taken.look, &taken.span, taken.optional));
     let mut readings: Vec<Reading> = chains.chain(taken).collect();
@@ -166,7 +228,7 @@ fn bound(look: &Look, span: &Range<usize>, optional: bool) -> Option<Reading> {
         Seen::Path { path, given } => (path, given, None),
         Seen::Never { part, known } => (vec![part], 0, Some(known)),
     };
-    Some(Reading { path, span: span.clone(), optional, given, never, word: false })
+    Some(Reading { path, span: span.clone(), optional, given, never, goes: Goes::Anywhere, asked: false })
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The structure of a template, as far as it matters before it runs.
-use super::gives::{Gives, Look};
+use super::{
+    Goes,
+    gives::{Gives, Look},
+};
 use std::ops::Range;
 
 /// The structure of one template.
@@ -68,10 +71,12 @@ pub(super) struct Chain {
     pub(super) bound: bool,
     /// What its variable stands for, and what of it is read, up to the first part that is computed.
     pub(super) look: Look,
-    /// Whether it becomes a word of a command as it is: null cannot.
-    pub(super) word: bool,
+    /// What becomes of it as it is.
+    pub(super) goes: Goes,
     /// Whether a condition around it looks at the same value, or at what that is a part of.
     pub(super) guarded: bool,
+    /// Whether a condition decides whether it is read at all.
+    pub(super) asked: bool,
     /// Where its `.` and `[` stand that are not yet `?.` and `?[`.
     pub(super) links: Vec<usize>,
 }
@@ -86,8 +91,9 @@ impl Chain {
             optional: false,
             bound: false,
             look: Look { from, parts: Vec::new(), open: false },
-            word: false,
+            goes: Goes::Anywhere,
             guarded: false,
+            asked: false,
             links: Vec::new(),
         }
     }

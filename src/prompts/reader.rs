@@ -4,12 +4,15 @@
 //! self-contained text: no includes, inheritance, components or global assignments. Tera parses the same text after it,
 //! so what slips through here is still refused there.
 use super::{
-    ENTRY, TemplateError, filters,
-    gives::{Gives, Look},
+    ENTRY, Goes, TemplateError, filters,
+    gives::{Gives, Kind},
     lexer::{Lexer, Outside, Token, VERBATIM},
-    outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind, Taken},
+    outline::{Call, CallKind, Chain, Ending, Outline, Piece, TagKind},
 };
+use given::{Joint, bind};
 use std::ops::Range;
+
+mod given;
 
 /// How deep expressions and blocks may nest; Tera's own limit.
 const MAX_DEPTH: usize = 40;
@@ -17,6 +20,8 @@ const MAX_DEPTH: usize = 40;
 const MAX_CHAINS: usize = 10_000;
 /// How many variables of one condition are looked at to see what it guards.
 const MAX_GUARDS: usize = 64;
+/// How many expressions of one template are told that cannot be read.
+const MAX_ERRORS: usize = 20;
 
 /// What several operands end in: a filter after them is about the last alone.
 const COMPOUND: Ending = Ending { closed: false, quoted: false, compound: true };
@@ -53,35 +58,20 @@ struct Block {
     guards: usize,
 }
 
-/// Reads a template.
-pub(super) fn read(text: &str) -> Result<Outline, TemplateError> {
+/// Reads a template as far as it can be read, and says what is wrong with its form. An expression that cannot be read changes
+/// nothing for those after it; behind a tag that cannot be, or where something is not closed, nothing is read.
+pub(super) fn read(text: &str) -> (Outline, Vec<TemplateError>) {
     let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), guards: Vec::new(), blocks: Vec::new(), depth: 0 };
-    while let Some(token) = reader.lexer.next_outside()? {
-        match token {
-            Outside::Literal(span) => {
-                reader.outline.signs.extend(text[span.clone()].match_indices("{#").map(|(at, _)| span.start + at));
-                reader.outline.pieces.push(Piece::Literal(span));
-            }
-            Outside::Raw(span) => reader.outline.pieces.push(Piece::Literal(span)),
-            Outside::Comment(span) => reader.outline.comments.push(span),
-            Outside::Output => {
-                let start = reader.lexer.last_end;
-                reader.output().map_err(|error| foreign(text, start, error))?;
-            }
-            Outside::Tag => {
-                let start = reader.lexer.last_end;
-                reader.tag().map_err(|error| foreign(text, start, error))?;
-            }
-        }
-    }
-    match reader.blocks.last() {
-        Some(block) => Err(TemplateError::new(
+    let mut errors = Vec::new();
+    let is_whole = reader.pieces(text, &mut errors).map_err(|error| errors.push(error)).is_ok();
+    if let Some(block) = reader.blocks.last().filter(|_| is_whole) {
+        errors.push(TemplateError::new(
             format!("`{{% {} %}}` is never closed", block.kind),
             block.start..block.start + 2,
             Some(format!("add `{{% end{} %}}`", block.kind)),
-        )),
-        None => Ok(reader.outline),
+        ));
     }
+    (reader.outline, errors.into_iter().map(|error| TemplateError { is_of_form: true, ..error }).collect())
 }
 
 /// Says how to write what may be no template at all: `{{.ID}}`, `{%s}`. Who writes templates puts a space after the sign.
@@ -108,6 +98,46 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn pieces(&mut self, text: &str, errors: &mut Vec<TemplateError>) -> Result<(), TemplateError> {
+        while let Some(token) = self.lexer.next_outside()? {
+            match token {
+                Outside::Literal(span) => {
+                    self.outline.signs.extend(text[span.clone()].match_indices("{#").map(|(at, _)| span.start + at));
+                    self.outline.pieces.push(Piece::Literal(span));
+                }
+                Outside::Raw(span) => self.outline.pieces.push(Piece::Literal(span)),
+                Outside::Comment(span) => self.outline.comments.push(span),
+                Outside::Output => {
+                    let start = self.lexer.last_end;
+                    let (bound, guards) = (self.bound.len(), self.guards.len());
+                    let (calls, chains, taken) = (self.outline.calls.len(), self.outline.chains.len(), self.outline.taken.len());
+                    if let Err(error) = self.output() {
+                        // Of what was read of it nobody knows what would have come after.
+                        self.outline.calls.truncate(calls);
+                        self.outline.taken.truncate(taken);
+                        self.outline.chains[chains..].iter_mut().for_each(|chain| (chain.optional, chain.asked) = (true, true));
+                        if errors.len() >= MAX_ERRORS {
+                            return Err(foreign(text, start, error));
+                        }
+                        errors.push(foreign(text, start, error));
+                        self.bound.truncate(bound);
+                        self.guards.truncate(guards);
+                        self.depth = 0;
+                        self.lexer.give_up();
+                    }
+                }
+                Outside::Tag => {
+                    let (start, calls) = (self.lexer.last_end, self.outline.calls.len());
+                    self.tag().map_err(|error| {
+                        self.outline.calls.truncate(calls);
+                        foreign(text, start, error)
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn output(&mut self) -> Result<(), TemplateError> {
         self.lexer.enter("}}")?;
         let shape = self.expression(true)?;
@@ -254,6 +284,9 @@ impl Reader<'_> {
     fn loop_target(&mut self, ternary: bool) -> Result<Gives, TemplateError> {
         let shape = self.expression(ternary)?;
         self.outline.loops.push(shape.start..self.lexer.last_end);
+        if let Some(chain) = shape.chain {
+            self.outline.chains[chain].goes = Goes::Loop;
+        }
         Ok(shape.gives)
     }
 
@@ -268,6 +301,8 @@ impl Reader<'_> {
         let mut shape = self.operand()?;
         // Whether the operand stands alone before `is`, which binds looser than arithmetic and comparison.
         let mut alone = true;
+        // What stands before the last `and` or `or`: it decides whether what follows is looked at, and may be what all of it gives.
+        let mut before: Option<Gives> = None;
         loop {
             if self.lexer.eat_word("is")? {
                 self.lexer.eat_word("not")?;
@@ -276,25 +311,27 @@ impl Reader<'_> {
                 if let Some(chain) = shape.chain.filter(|_| alone && defined) {
                     self.outline.chains[chain].optional = true;
                 }
-                shape = Shape { start: shape.start, chain: None, ending: COMPOUND, gives: Gives::Unknown };
+                shape = Shape { start: shape.start, chain: None, ending: COMPOUND, gives: Gives::Made(Kind::Flag) };
                 continue;
             }
-            alone = if self.lexer.eat_word("and")? || self.lexer.eat_word("or")? {
-                true
-            } else if self.lexer.eat_word("not")? {
-                self.lexer.expect_word("in")?;
-                true
-            } else if self.lexer.eat_word("in")? {
-                true
-            } else if self.lexer.eat_operator()? {
-                false
-            } else {
-                break;
-            };
+            let Some(joint) = self.joint()? else { break };
+            alone = matches!(joint, Joint::Logic | Joint::Entry);
             single = false;
-            let right = self.operand()?;
-            shape = Shape { start: shape.start, chain: right.chain, ending: COMPOUND, gives: Gives::Unknown };
+            let right = self.outline.chains.len();
+            let operand = self.operand()?;
+            let gives = if joint == Joint::Logic {
+                let left = std::mem::replace(&mut shape.gives, Gives::Unknown);
+                before = Some(before.map_or(left.clone(), |before| before.or(&left)));
+                operand.gives
+            } else {
+                joint.gives(&shape.gives)
+            };
+            if before.is_some() {
+                self.outline.chains[right..].iter_mut().for_each(|chain| chain.asked = true);
+            }
+            shape = Shape { start: shape.start, chain: operand.chain, ending: COMPOUND, gives };
         }
+        shape.gives = before.map_or(shape.gives.clone(), |before| before.or(&shape.gives));
         shape.chain = shape.chain.filter(|_| single);
         if ternary && self.lexer.eat_word("if")? {
             let condition = self.outline.chains.len();
@@ -303,10 +340,11 @@ impl Reader<'_> {
             (first..condition).for_each(|chain| self.guard(chain, &guards));
             self.guards.extend(&guards);
             self.lexer.expect_word("else")?;
-            let other = self.expression(true)?.ending;
+            let other = self.expression(true)?;
             self.guards.truncate(self.guards.len() - guards.len());
-            let ending = Ending { closed: shape.ending.closed && other.closed, quoted: shape.ending.quoted || other.quoted, compound: true };
-            shape = Shape { start: shape.start, chain: None, ending, gives: Gives::Unknown };
+            let closed = shape.ending.closed && other.ending.closed;
+            let ending = Ending { closed, quoted: shape.ending.quoted || other.ending.quoted, compound: true };
+            shape = Shape { start: shape.start, chain: None, ending, gives: shape.gives.or(&other.gives) };
         }
         self.depth -= 1;
         Ok(shape)
@@ -320,7 +358,7 @@ impl Reader<'_> {
                 return Err(TemplateError::new("`not` cannot follow `not`", self.lexer.span(), None));
             }
             let shape = self.operand()?;
-            return Ok(Shape { start, chain: shape.chain, ending: COMPOUND, gives: Gives::Unknown });
+            return Ok(Shape { start, chain: shape.chain, ending: COMPOUND, gives: Gives::Made(Kind::Flag) });
         }
         let sign = self.lexer.eat("-")?.then_some(self.lexer.last_start);
         let mut shape = self.primary()?;
@@ -332,7 +370,11 @@ impl Reader<'_> {
                 if let Some(chain) = shape.chain.filter(|_| sign.is_none()) {
                     let chain = &mut self.outline.chains[chain];
                     chain.optional |= filter == "default";
-                    chain.word |= quoted && !chain.optional;
+                    if quoted && !chain.optional {
+                        chain.goes = Goes::Word;
+                    } else if !filters::TAKE_NULL.contains(&filter) {
+                        chain.goes = Goes::Filter(filter.to_owned());
+                    }
                 }
                 let ending = Ending { closed: quoted || filter == "raw", quoted, compound: false };
                 shape = Shape { start: shape.start, chain: None, ending, gives: self.filtered(call, &shape.gives) };
@@ -352,7 +394,7 @@ impl Reader<'_> {
             }
         }
         if let Some(start) = sign {
-            shape = Shape { start, chain: None, gives: Gives::Unknown, ..shape };
+            shape = Shape { start, chain: None, gives: Gives::Made(Kind::Number), ..shape };
         }
         Ok(shape)
     }
@@ -361,9 +403,14 @@ impl Reader<'_> {
         let span = self.lexer.span();
         let plain = |gives| Shape { start: span.start, chain: None, ending: Ending::default(), gives };
         match self.lexer.token.clone() {
-            Token::Number | Token::Text(_) | Token::Word("true" | "True" | "false" | "False" | "none" | "None" | "null") => {
+            token @ (Token::Number | Token::Text(_) | Token::Word("true" | "True" | "false" | "False" | "none" | "None" | "null")) => {
                 self.lexer.advance()?;
-                Ok(plain(Gives::Unknown))
+                Ok(plain(Gives::Literal(match token {
+                    Token::Number => Kind::Number,
+                    Token::Text(_) => Kind::Text,
+                    Token::Word("none" | "None" | "null") => Kind::Null,
+                    Token::Word(_) | Token::Sign(_) | Token::Close | Token::End => Kind::Flag,
+                })))
             }
             Token::Word(word) => self.variable(word, &span),
             Token::Sign("(") => {
@@ -393,7 +440,8 @@ impl Reader<'_> {
         if matches!(self.lexer.token, Token::Sign("(")) {
             let call = self.called(CallKind::Function, word, span);
             self.arguments(call)?;
-            return Ok(Shape { start: span.start, chain: None, ending: Ending::default(), gives: Gives::Unknown });
+            let gives = if word == "range" { Gives::list(Gives::Made(Kind::Number)) } else { Gives::Unknown };
+            return Ok(Shape { start: span.start, chain: None, ending: Ending::default(), gives });
         }
         let bound = self.bound.iter().rev().find(|(name, _)| name == word).map(|(_, gives)| gives.clone());
         let mut chain = Chain::new(Gives::Path(vec![word.to_owned()]), span.clone());
@@ -442,43 +490,28 @@ impl Reader<'_> {
         Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default(), gives })
     }
 
-    /// Returns what a filter gives of what it is given, and notes the part of that which it takes.
-    fn filtered(&mut self, call: usize, given: &Gives) -> Gives {
-        let Call { name, texts, arguments, .. } = &self.outline.calls[call];
-        let text = |name: &str| texts.iter().find(|(known, ..)| known == name).map(|(_, text, span)| (text.clone(), span.clone()));
-        let (from, part, gives) = match name.as_str() {
-            "default" | "reverse" | "unique" => return given.clone(),
-            "first" | "last" | "nth" => return given.entry(),
-            "flatten" => return Gives::list(given.entry().entry()),
-            "sort" => (given.entry(), text("attribute"), given.clone()),
-            "group_by" => (given.entry(), text("attribute"), Gives::Unknown),
-            "get" => {
-                let key = text("key");
-                let gives = key.as_ref().map_or(Gives::Unknown, |(key, _)| given.part(key).unwrap_or(Gives::Unknown));
-                (given.clone(), key, gives)
-            }
-            _ => return Gives::Unknown,
-        };
-        let Some((part, span)) = part else { return gives };
-        let parts = if name == "get" { vec![part] } else { part.split('.').map(str::to_owned).collect() };
-        let optional = arguments.iter().any(|(name, _)| name == "default");
-        self.outline.taken.push(Taken { look: Look { from, parts, open: false }, span, optional });
-        gives
-    }
-
     /// Notes whether one of these chains, those of a condition, looks at what a chain is about.
     fn guard(&mut self, chain: usize, guards: &[usize]) {
         let chains = &self.outline.chains;
         let guarded = guards.iter().any(|guard| chains[*guard].is_about(&chains[chain]));
         self.outline.chains[chain].guarded |= guarded;
+        self.outline.chains[chain].asked |= !guards.is_empty();
     }
 
     /// Reads what stands in `[…]`, the bracket already read.
     fn subscript(&mut self) -> Result<Key, TemplateError> {
         let mut key = Key::Computed;
         if !matches!(self.lexer.token, Token::Sign(":")) {
-            let first = (self.lexer.token.clone(), self.lexer.span());
-            self.expression(true)?;
+            // Counted from the end, an index is one as well.
+            let from_end = matches!(self.lexer.token, Token::Sign("-")).then(|| self.lexer.span().end);
+            let mut first = (self.lexer.token.clone(), self.lexer.span());
+            let shape = self.expression(true)?;
+            if let (Some(sign), Gives::Made(Kind::Number)) = (from_end, &shape.gives)
+                && self.lexer.last_start == sign
+                && self.lexer.is_number(self.lexer.last_start..self.lexer.last_end)
+            {
+                first = (Token::Number, self.lexer.last_start..self.lexer.last_end);
+            }
             if self.lexer.last_end == first.1.end && matches!(self.lexer.token, Token::Sign("]")) {
                 key = match first {
                     (Token::Text(text), span) => Key::Name(text, span),
@@ -516,7 +549,7 @@ impl Reader<'_> {
             }
             entries.push(shape.gives);
         }
-        Ok(if spread || entries.is_empty() { Gives::Unknown } else { Gives::several(entries) })
+        Ok(if spread || entries.is_empty() { Gives::list(Gives::Unknown) } else { Gives::several(entries) })
     }
 
     /// Reads `for x in xs if c]`. The names it binds also bind the chains of its value, which came before it.
@@ -576,7 +609,7 @@ impl Reader<'_> {
                 None => open = true,
             }
         }
-        Ok(if open { Gives::Unknown } else { Gives::map(fields) })
+        Ok(if open { Gives::Made(Kind::Map) } else { Gives::map(fields) })
     }
 
     fn filter(&mut self) -> Result<usize, TemplateError> {
@@ -657,10 +690,4 @@ impl Reader<'_> {
         self.guards = guards;
         Ok(last)
     }
-}
-
-/// Binds the names of a loop to what it runs over: one to its entries; of two nothing is known.
-fn bind(names: Vec<String>, target: &Gives) -> Vec<(String, Gives)> {
-    let gives = if names.len() == 1 { target.entry() } else { Gives::Unknown };
-    names.into_iter().map(|name| (name, gives.clone())).collect()
 }

@@ -36,6 +36,12 @@ fn refused(template: &str) -> TemplateError {
     render(template, &scope()).expect_err(template)
 }
 
+/// What is to be said of a command that can be rendered.
+fn check_shell(text: &str) -> Result<Command, TemplateError> {
+    let command = examine_shell(text);
+    command.examined.errors.first().cloned().map_or(Ok(command), Err)
+}
+
 fn paths(template: &str) -> Vec<String> {
     check(template).unwrap_or_else(|error| panic!("{template}: {error:?}")).into_iter().filter(Reading::is_own).map(|reading| reading.path.join(".")).collect()
 }
@@ -99,7 +105,7 @@ fn readings_are_the_free_variables_with_their_places() {
     assert_eq!(paths("{% for x in xs %}{% set t = 1 %}{% endfor %}{{ t }}"), ["xs", "t"]);
     assert_eq!(paths("{{ x[y.z].w }}"), ["x", "y.z"]);
     assert_eq!(paths("{{ x[0].w }}"), ["x.[].w"]);
-    assert_eq!(paths("{{ x[-1].w }}{{ y[1:].w }}"), ["x", "y.w"]);
+    assert_eq!(paths("{{ x[-1].w }}{{ y[1:].w }}{{ z[-n].w }}{{ z[1 - 2].w }}"), ["x.[].w", "y.w", "z", "n", "z"]);
     assert_eq!(paths("{{ x?.y?['z'] | default(value=d.e) }}"), ["x.y.z", "d.e"]);
     assert_eq!(paths("{# {{ a }} #}{% raw %}{{ b }}{% endraw %}{{ 'c.d' }}{{ c }}"), ["c"]);
     assert_eq!(paths("{{ range(end=n) }}{{ {'k': a, ...b} }}{{ [c, ...d] }}{{ e if f else g }}"), ["n", "a", "b", "c", "d", "e", "f", "g"]);
@@ -126,16 +132,81 @@ fn names_that_a_template_binds_stand_for_what_they_are_bound_to() {
     assert_eq!(bound("{{ [[u.c for u in t.b] for t in xs] }}"), ["xs.[].b.[]+c", "xs.[]+b"]);
     assert_eq!(bound("{% set all = [{'n': t.id} for t in xs] %}{{ all[0].n.x }}{{ all[0].m }}"), ["xs.[]+id", "xs.[].id+x", "no m of n"]);
     assert_eq!(bound("{{ (xs | first)['a'] }}{{ xs | sort(attribute='a.b') }}{{ xs | get(key='k') }}"), ["xs.[]+a", "xs.[]+a.b", "xs+k"]);
-    assert_eq!(bound("{% set t = a %}{% if c %}{% set t = b %}{% endif %}{{ t.x }}{% for k, v in m %}{{ v.y }}{% endfor %}"), Vec::<String>::new());
+    assert_eq!(bound("{% set t = a %}{% if c %}{% set t = b %}{% endif %}{{ t.x }}"), Vec::<String>::new());
+    assert_eq!(
+        bound("{% for k, v in m %}{{ k.x }}{{ v.y }}{% endfor %}{% for k, v in xs | group_by(attribute='a') %}{{ v[0].y }}{% endfor %}"),
+        ["m.*+y", "xs.[]+a", "xs.[]+y"]
+    );
     assert_eq!(bound("{{ [t.a for t in xs | default(value=[]) | reverse] }}{{ [t.a for t in xs | flatten] }}"), ["xs.[]+a", "xs.[].[]+a"]);
     assert_eq!(gives("{{ xs[1:] }}"), Gives::Path(vec!["xs".to_owned()]));
     assert_eq!(gives("{{ xs }} "), Gives::Path(vec!["xs".to_owned()]));
-    assert_eq!((gives("a {{ xs }}"), gives("{{ xs ~ 1 }}")), (Gives::Unknown, Gives::Unknown));
+    assert_eq!((gives("a {{ xs }}"), gives("{{ a or b }}")), (Gives::Unknown, Gives::Unknown));
+}
+
+#[test]
+fn kinds_of_expressions_are_known_by_their_text() {
+    let kind = |expression: &str| gives(&format!("{{{{ {expression} }}}}")).kind();
+    for (expression, expected) in [
+        ("1", Kind::Number),
+        ("'x'", Kind::Text),
+        ("null", Kind::Null),
+        ("a + 1", Kind::Number),
+        ("-a", Kind::Number),
+        ("a ~ 1", Kind::Text),
+        ("a ~ 1 == b", Kind::Flag),
+        ("a == b ~ 1", Kind::Flag),
+        ("not a", Kind::Flag),
+        ("a is defined", Kind::Flag),
+        ("a not in b", Kind::Flag),
+        ("a == 1 and b > 2 or not c", Kind::Flag),
+        ("1 if a else 2", Kind::Number),
+        ("xs | length", Kind::Number),
+        ("xs | length > 0", Kind::Flag),
+        ("a | trim", Kind::Text),
+        ("a | lines", Kind::List),
+        ("a | lines | first", Kind::Text),
+        ("range(end=3)", Kind::List),
+        ("[...a]", Kind::List),
+        ("{'a': 1}", Kind::Map),
+        ("{'a': 1}.a", Kind::Number),
+    ] {
+        let expression = if expression.ends_with(".a") { "({'a': 1})['a']" } else { expression };
+        assert_eq!(kind(expression), Some(expected), "{expression}");
+    }
+    for expression in ["a", "a and b == 1", "a or 1", "1 if a else 'x'", "xs | first", "a | from_json", "none | default(value=1)"] {
+        assert_eq!(kind(expression), None, "{expression}");
+    }
+}
+
+#[test]
+fn filters_that_take_null_are_known() {
+    let value = |argument: &str| match argument {
+        "key" | "attribute" | "from" | "to" | "pat" => "'a'",
+        _ => "1",
+    };
+    for filter in filters::FILTERS {
+        let arguments: Vec<String> = filter.needs.iter().map(|name| format!("{name}={}", value(name))).collect();
+        let call = if arguments.is_empty() { filter.name.to_owned() } else { format!("{}({})", filter.name, arguments.join(", ")) };
+        let taken = render(&format!("{{{{ x | {call} }}}}"), &Scope::new().with("x", Value::Null)).is_ok();
+        // As a word of a command null is told apart.
+        assert_eq!(taken || filter.name == "sh", filters::TAKE_NULL.contains(&filter.name), "{call}");
+    }
+}
+
+#[test]
+fn an_expression_that_cannot_be_read_hides_no_other() {
+    let Examined { readings, errors, .. } = examine("{{ a.b | upcase }}{{ c. }}{{ d.e }}{{ f + }}{% for x in xs %}{{ x.y | nth }}{% endfor %}{{ g }}");
+    assert_eq!(readings.iter().filter(|reading| reading.is_own()).map(|reading| reading.path.join(".")).collect::<Vec<_>>(), ["a.b", "d.e", "f", "xs", "g"]);
+    let said: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert_eq!(said.len(), 4, "{said:?}");
+    assert!(said[0].contains("upcase") && said[3].contains("`nth` needs"), "{said:?}");
+    assert_eq!(examine_shell("echo {{ a | shh }} {{ b }}").unquoted.len(), 1, "what may be misspelt is not told twice");
 }
 
 #[test]
 fn words_of_a_command_are_marked_where_nothing_asks_for_them_before() {
-    let words = |template: &str| check(template).unwrap().iter().filter(|reading| reading.word).map(|reading| reading.path.join(".")).collect::<Vec<_>>();
+    let words =
+        |template: &str| check(template).unwrap().iter().filter(|reading| reading.goes == Goes::Word).map(|reading| reading.path.join(".")).collect::<Vec<_>>();
     assert_eq!(words("{{ a.b | sh }}{{ a.c | raw }}{{ a.d | default(value='') | sh }}{{ a.e | upper | sh }}"), ["a.b"]);
     assert_eq!(words("{% if a.b %}{{ a.b | sh }}{{ a.c | sh }}{% else %}{{ a.b.d | sh }}{% endif %}{{ a.b | sh }}"), ["a.c", "a.b"]);
     assert_eq!(words("{{ a.b | sh if a.b else 'x' | sh }}{{ 'x' | sh if a.c else a.c | sh }}"), Vec::<String>::new());

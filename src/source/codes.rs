@@ -14,6 +14,7 @@ codes! {
     SYNTAX = "E001", "the file is not YAML";
     TOO_MUCH = "E002", "the file is too long, too deep, or its aliases multiply it";
     DUPLICATE_KEY = "E003", "a key stands twice in one map";
+    UNREADABLE = "E004", "a file that cannot be read as text";
     UNKNOWN_KEY = "E010", "a key that the language does not have at this place";
     LATER = "E011", "part of the language but not of this version";
     MISSING_KEY = "E012", "a key that must be there is missing";
@@ -37,7 +38,7 @@ codes! {
     BAD_SCHEMA = "E039", "a schema that is not JSON Schema";
     CYCLE = "E040", "steps that wait for each other";
     RESERVED = "E041", "a name that is taken by the language";
-    NEED_TWICE = "E042", "a step that needs another one twice";
+    NEED_TWICE = "E042", "a step that needs another one twice, or takes it in twice";
     TEMPLATE = "E050", "a template that does not parse";
     UNKNOWN_NAME = "E051", "a template reads a name that is not in scope";
     UNKNOWN_INPUT = "E052", "a template reads an input that is not declared";
@@ -47,7 +48,7 @@ codes! {
     UNKNOWN_OUTPUT_FIELD = "E056", "a template reads a field that the schema does not have";
     UNQUOTED = "E057", "a command inserts a value without saying how it is quoted";
     NOT_AN_EXPRESSION = "E058", "a value that must be one whole expression";
-    MAY_BE_NULL = "E059", "a command inserts a value that may be null";
+    MAY_BE_NULL = "E059", "a value that may be null where null is an error";
     WRITERS_RACE = "E060", "two unordered writers meet and nothing joins them";
     NEVER_JOINED = "E061", "two writers that nothing joins at the end";
     CANNOT_MERGE = "E062", "a merge of a step that does not write";
@@ -69,6 +70,8 @@ codes! {
     TOO_MANY_STEPS = "E081", "more steps, with those of all workflows that are called, than a run can have";
     NO_RULE = "E082", "a rule that was to forbid or to ask, and does nothing";
     OPENED = "E083", "a sandbox that opens what no agent is given";
+    OUTSIDE = "E084", "a folder outside of the workspace";
+    ITEMS = "E085", "items that no step could begin with";
     STUB = "E090", "a stub that says what no run of the workflow could give";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";

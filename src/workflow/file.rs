@@ -13,7 +13,7 @@ use super::{
 use crate::{
     event::Wake,
     message::ProviderTool,
-    source::{Diagnostics, Found, Source, Spanned},
+    source::{Diagnostics, Found, Source, Span, Spanned},
 };
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
@@ -49,6 +49,13 @@ impl Workflow {
         }
         Ok(workflow)
     }
+}
+
+/// Finds where values of a workflow file stand by the keys and the numbers that lead to them: the last one of each way that is
+/// there. The file is read anew for it, once for all of them.
+pub fn places(source: &Arc<Source>, paths: &[&[String]]) -> Vec<Option<Span>> {
+    let Ok(root) = yaml::parse(source) else { return vec![None; paths.len()] };
+    paths.iter().map(|path| yaml::place_at(&root, path)).collect()
 }
 
 fn workflow(file: &Fields<'_>, found: &mut Found) -> Workflow {

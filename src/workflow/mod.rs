@@ -27,6 +27,7 @@ mod yaml;
 pub use choices::*;
 pub use configuration::{Configuration, Price, Provider, Rates, SandboxKeys};
 pub use duration::parse_duration;
+pub use file::places;
 pub use flaws::Flaws;
 pub use glob::{Misread, misread};
 pub use hooks::Hooks;

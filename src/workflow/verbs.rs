@@ -74,9 +74,12 @@ pub(super) fn verb(id: &Spanned<String>, fields: &Fields<'_>, node: &Node, found
     let Some(keys) = one_verb(id, fields, node, found) else { return Verb::Run { command: nothing() } };
     let is_only = VERBS.iter().filter(|verb| fields.entry(verb.key).is_some()).count() == 1;
     let body = if keys.key == "loop" { steps(fields, "steps", found) } else { Vec::new() };
+    // One that is misspelt is told as an unknown key.
+    let misspelt = |key: &str| fields.others().any(|entry| nearest(&entry.key, keys::STEP.keys.iter().map(|key| key.name)) == Some(key));
     if let Some((beside, otherwise)) = keys.beside
         && fields.node(beside).is_none()
         && is_only
+        && !misspelt(beside)
     {
         let message = format!("step `{}` {otherwise}", id.value);
         found.report(Diagnostic::error(codes::MISSING_KEY, fields.source, id.span, message).help(format!("add `{beside}:`")));

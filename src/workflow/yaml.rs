@@ -122,6 +122,23 @@ pub(super) fn parse(source: &Arc<Source>) -> Result<Node, Box<Diagnostic>> {
     Ok(place(tree))
 }
 
+/// Returns where the last value of a way stands that is there: itself where it is one scalar, else its key.
+pub(super) fn place_at(root: &Node, path: &[String]) -> Option<Span> {
+    let (mut node, mut place) = (root, None);
+    for part in path {
+        let next = match &node.value {
+            Yaml::Map(entries) => entries.iter().find(|entry| entry.key.value == *part).map(|entry| (&entry.value, entry.key.span)),
+            Yaml::List(nodes) => part.parse::<usize>().ok().and_then(|at| nodes.get(at)).map(|node| (node, place.unwrap_or_default())),
+            Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::Text(_) => None,
+        };
+        let Some((inner, key)) = next else { break };
+        let is_scalar = !matches!(inner.value, Yaml::List(_) | Yaml::Map(_));
+        place = Some(if is_scalar && inner.span != Span::default() { inner.span } else { key });
+        node = inner;
+    }
+    place
+}
+
 /// Turns the parser's error into one of ours.
 fn explain(source: &Arc<Source>, error: &serde_saphyr::Error) -> Diagnostic {
     use serde_saphyr::Error;

@@ -271,7 +271,7 @@ fn workflows_are_judged_one_or_all() {
         (&json[0]["workflow"], &json[0]["ok"], &json[0]["diagnostics"][0]["code"], &json[1]["ok"]),
         (&"bad".into(), &false.into(), &"E010".into(), &true.into())
     );
-    assert!(bench.spinney(&["validate", "oen"]).code(2).err.contains("did you mean `one`?"));
+    assert!(bench.spinney(&["validate", "oen"]).code(2).out.contains("did you mean `one`?"));
     assert!(Bench::new().spinney(&["validate"]).code(2).err.contains("spinney init"));
     assert!(bench.spinney(&["graph", "one"]).code(0).out.starts_with("flowchart TD\n"));
     assert!(bench.spinney(&["graph", "one", "--format", "dot"]).code(0).out.starts_with("digraph"));

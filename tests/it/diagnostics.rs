@@ -155,7 +155,7 @@ fn only_plain_files_are_read() {
         &["plan", "one", "--stub", &pipe],
     ] {
         let said = bench.spinney(arguments).code(2);
-        assert!(said.err.contains("it is not a plain file"), "{arguments:?}: {}", said.err);
+        assert!((said.err + &said.out).contains("it is not a plain file"), "{arguments:?}");
     }
 }
 
@@ -272,4 +272,52 @@ fn what_must_be_a_list_or_a_number_is_known_by_its_schema() {
     for text in ["steps.k.results[0].output.flag", "steps.p.output.tasks[0].id", "steps.p.output.tasks[inputs.n].ide", "steps.t.output[0]"] {
         assert_eq!(read(text), [], "{text}");
     }
+}
+
+/// A file that cannot be read, or is not there, is told like any other finding and ends nothing.
+#[test]
+fn files_that_cannot_be_read_are_findings_among_the_others() {
+    let bench = Bench::new().workflow("good", "version: 1\nname: good\nsteps: { a: { run: ls } }\n").file("bom.yaml", "version: 1\nname: x\nstpes: {}\n");
+    fs::write(bench.repo().join(".spinney/workflows/latin.yaml"), b"version: 1\nname: latin\ndescription: caf\xe9\nsteps: { a: { run: ls } }\n").unwrap();
+    fs::write(bench.repo().join("wide.yaml"), b"\xff\xfev\x00e\x00").unwrap();
+    let said = bench.spinney(&["validate"]).code(2);
+    assert!(said.out.contains("good: ok, 1 step\n"), "{}", said.out);
+    assert!(said.out.contains("E004") && said.out.contains(".spinney/workflows/latin.yaml:3:17") && said.out.contains("latin: 1 error"), "{}", said.out);
+    let all = ["validate", "wide.yaml", "bom.yaml", "gone.yaml", "nobody", "good", "--format", "json"];
+    let told: Value = serde_json::from_str(&bench.spinney(&all).code(2).out).unwrap();
+    let codes: Vec<(Value, Vec<String>)> =
+        told.as_array().unwrap().iter().map(|verdict| (verdict["ok"].clone(), findings(verdict).into_iter().map(|(code, ..)| code).collect())).collect();
+    let expected = [(false, vec!["E004"]), (false, vec!["E010"]), (false, vec!["E004"]), (false, vec!["E070"]), (true, vec![])];
+    assert_eq!(codes, expected.map(|(ok, codes)| (json!(ok), codes.into_iter().map(str::to_owned).collect())));
+    assert!(told[0]["diagnostics"][0]["message"].as_str().unwrap().contains("UTF-16"), "{told:#}");
+    let log: Value = serde_json::from_str(&bench.spinney(&["validate", "--format", "sarif"]).code(2).out).unwrap();
+    assert_eq!(log["runs"][0]["results"][0]["ruleId"], "E004", "{log:#}");
+    let refused = bench.spinney(&["run", "latin"]).code(2);
+    assert!(refused.err.contains("latin.yaml") && refused.err.contains("UTF-8"), "{}", refused.err);
+}
+
+const WANTS: &str = "version: 1\nname: wants\ninputs:\n  n: { type: integer, minimum: 2 }\n  l: { type: array }\n  e: { type: string, enum: [a, b] }\n  b: { type: boolean }\n  must: { type: string, required: true }\nsteps: { a: { run: ls } }\n";
+
+/// Like the errors of a file.
+#[test]
+fn all_that_is_wrong_with_inputs_is_told_at_once() {
+    let bench = Bench::new().workflow("wants", WANTS);
+    let given = ["--input", "n=1", "--input", "l=1,2", "--input", "e=c", "--input", "b=yes", "--input", "zz=1", "--input", "plain", "--input", "n=3"];
+    let said = bench.spinney(&[&["run", "wants"], given.as_slice()].concat()).code(2).err;
+    for words in [
+        "`n` is given twice",
+        "`l` must be a list",
+        "`e` does not fit",
+        "`b` must be `true` or `false`",
+        "no input `zz`",
+        "`plain` has no `=`",
+        "`must` must be given",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let planned = bench.spinney(&["plan", "wants", "--input", "b=yes", "--input", "n=1"]).code(2).err;
+    assert!(planned.contains("`n` does not fit") && !planned.contains("must be given"), "{planned}");
+    assert!(
+        bench.spinney(&["run", "wants", "--input", "must=x", "--input", "b=yes"]).code(2).err.starts_with("error: failed to use the inputs: the input `b`")
+    );
 }

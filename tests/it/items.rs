@@ -157,12 +157,12 @@ fn an_item_whose_need_failed_is_skipped_with_its_cause() {
 #[test]
 fn a_cycle_an_unknown_need_or_a_key_twice_fails_before_the_first_item() {
     for (items, why) in [
-        ("[{ id: a, needs: [b] }, { id: b, needs: [a] }]", "needs itself"),
-        ("[{ id: a, needs: [x] }, { id: b, needs: [] }]", "needs `x`"),
-        ("[{ id: a, needs: [] }, { id: a, needs: [] }]", "`a` is taken"),
+        ("[{'id': 'a', 'needs': ['b']}, {'id': 'b', 'needs': ['a']}]", "needs itself"),
+        ("[{'id': 'a', 'needs': ['x']}, {'id': 'b', 'needs': []}]", "needs `x`"),
+        ("[{'id': 'a', 'needs': []}, {'id': 'a', 'needs': []}]", "`a` is taken"),
     ] {
         let (code, out, records) = run(&format!(
-            "steps:\n  each: {{ for_each: {{ items: {items}, as: it, key: \"{{{{ it.id }}}}\", needs: \"{{{{ it.needs }}}}\" }}, run: \"true\" }}\n"
+            "steps:\n  each: {{ for_each: {{ items: \"{{{{ {items} }}}}\", as: it, key: \"{{{{ it.id }}}}\", needs: \"{{{{ it.needs }}}}\" }}, run: \"true\" }}\n"
         ));
         assert_eq!(code, 1, "{out}");
         assert!(outcome(&records, "each")["failed"]["message"].as_str().unwrap().contains(why), "{}", outcome(&records, "each"));

@@ -136,6 +136,28 @@ fn what_an_orchestrator_adds_is_held_against_schema_scopes_needs_and_limits() {
     assert_eq!(records.iter().filter(by_it).count(), 1, "nothing but the last call had an effect");
 }
 
+/// Items that are written out have no schema; what all of them have in common is one.
+#[test]
+fn what_is_added_to_items_that_are_written_out_is_of_their_kind() {
+    let flow = |items: &str| {
+        format!(
+            "version: 1\nname: kinds\nagents: {{ lead: {{ system: L. }}, coder: {{ system: C. }} }}\norchestrator: {{ agent: lead, may: [add_items], max_added: 9, wake: [start] }}\nsteps:\n  build: {{ for_each: {{ items: {items} }}, agent: coder, prompt: \"go {{{{ item }}}}\" }}\n"
+        )
+    };
+    for (items, wrong, right) in [("[a, b]", json!({"x": 1}), json!("c")), ("[{ id: a, of: 1 }, { id: b }]", json!({"of": 2}), json!({"id": "c"}))] {
+        let calls = [&wrong, &right].map(|item| ("AddItems".to_owned(), json!({"step": "build", "items": [item]}))).to_vec();
+        let bench = Bench::new().workflow("kinds", &flow(items));
+        let drive = bench.drive(move |sent, _| match sent.node.as_str() {
+            "orchestrator" if !sent.messages.iter().any(|message| message.contains("[call]")) => Line::Say(String::new(), calls.clone()),
+            _ => Line::say("Done."),
+        });
+        let (_, records) = drive.run("kinds");
+        let answered = answers(&records, "orchestrator");
+        assert!(answered[0].1 && answered[0].2.contains("does not fit the schema of the step's items"), "{items}: {answered:?}");
+        assert!(!answered[1].1, "{items}: {answered:?}");
+    }
+}
+
 #[test]
 fn nothing_is_added_where_nothing_is_left_to_pay_for_it() {
     let poor = GROWING.replace("name: growing\n", "name: growing\nbudget: { turns: 4 }\n");

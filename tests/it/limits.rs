@@ -304,15 +304,65 @@ steps:
     assert_eq!(row("work/a")[3], "3", "{out}");
 }
 
+/// The work is done by then and paid for.
 #[test]
-fn a_run_whose_outputs_cannot_be_made_has_failed_and_leaves_no_branch() {
-    let yaml = "version: 1\nname: blank\nsteps:\n  work: { run: \"echo x > a.txt; echo '{}'\", scope: [\"*.txt\"], output: { parse: json } }\noutputs: { name: \"{{ steps.work.output.name }}\" }\n";
+fn an_output_that_cannot_be_made_is_null_and_the_run_has_its_branch() {
+    let yaml = "version: 1\nname: blank\nsteps:\n  work: { run: \"echo x > a.txt; echo '{}'\", scope: [\"*.txt\"], output: { parse: json } }\noutputs: { name: \"{{ steps.work.output.name }}\", all: \"{{ steps.work.output }}\" }\n";
     let bench = Bench::new().workflow("blank", yaml);
     let (said, records) = bench.run("blank", "conversations: []", &[]);
-    said.code(1);
-    assert_eq!(outcome(&records, "run")["failed"]["kind"], "template", "{}", outcome(&records, "run"));
-    assert!(!outcome(&records, "work")["succeeded"]["commit"].is_null(), "{}", outcome(&records, "work"));
-    assert_eq!(bench.git(&["branch", "--list", "spinney/*"]), "");
+    let said = said.code(0);
+    assert!(said.out.contains("`name` could not be made: `steps.work.output.name` is not defined"), "{}", said.out);
+    assert_eq!(outcome(&records, "run")["succeeded"]["output"], serde_json::json!({"name": null, "all": {}}));
+    assert_ne!(bench.git(&["branch", "--list", "spinney/*"]), "");
+}
+
+const SKIPPED: &str = "version: 1
+name: skipped
+inputs: { go: { type: boolean, default: false } }
+agents: { r: { system: R. } }
+schemas: { o: { type: object, required: [ok], properties: { ok: { type: boolean } } } }
+steps:
+  ask: { if: \"{{ inputs.go }}\", agent: r, prompt: Ask., output: { schema: o } }
+  done: { needs: [ask], run: echo done }
+  fails: { run: \"echo half; exit 3\", allow_failure: true }
+  never: { run: \"true\", cwd: gone, allow_failure: true }
+  after: { needs: [never, fails], run: \"echo {{ steps.fails.stdout | sh }}/{{ steps.never.stdout | sh }}/{{ steps.never.status | sh }}\" }
+outputs:
+  agent: \"{{ steps.ask.output }}\"
+  command: \"{{ steps.done.stdout }}\"
+  code: \"{{ steps.never.exit_code }}\"
+  part: \"{{ steps.ask.output.ok | default(value='none') }}\"
+  text: \"said: {{ steps.done.stdout }}.\"
+  after: \"{{ steps.after.stdout }}\"
+";
+
+/// One rule for agents and commands: what a step has not left is null.
+#[test]
+fn what_a_step_has_not_left_is_null() {
+    let bench = Bench::new().workflow("skipped", SKIPPED);
+    let (said, records) = bench.run("skipped", "conversations: []", &[]);
+    said.code(0);
+    let output = outcome(&records, "run")["succeeded"]["output"].clone();
+    let after = "half\n//failed\n";
+    assert_eq!(output, serde_json::json!({"agent": null, "command": null, "code": null, "part": "none", "text": "said: .", "after": after}));
+}
+
+const ENDS: &str = "version: 1
+name: ends
+budget: { turns: 1, on_exceed: finish }
+agents: { r: { system: R. } }
+steps:
+  a: { agent: r, prompt: First. }
+  b: { needs: [a], agent: r, prompt: Second. }
+  c: { needs: [b], run: echo c }
+outputs: { a: \"{{ steps.a.output }}\", b: \"{{ steps.c.stdout }}\" }
+";
+
+#[test]
+fn a_run_that_ends_in_part_has_the_outputs_that_there_are() {
+    let (said, records) = Bench::new().workflow("ends", ENDS).run("ends", "conversations: [{ turns: [{ say: here }] }]", &[]);
+    said.code(0);
+    assert_eq!(outcome(&records, "run")["succeeded"]["output"], serde_json::json!({"a": "here", "b": null}));
 }
 
 const ROUNDS: &str = "version: 1\nname: rounds\nagents: { worker: { system: \"You work.\", access: write } }

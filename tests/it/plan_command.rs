@@ -542,3 +542,26 @@ fn what_joins_chooses_and_asks_hinge_on_is_said() {
     assert_eq!((&step("gate")["tries"], &step("fix")["tries"]), (&1.into(), &2.into()), "a no is not asked again");
     assert_eq!(step("none")["timeout_ms"], 500);
 }
+
+const WRITTEN: &str = "version: 1
+name: written
+inputs: { a: { type: string, default: x }, b: { type: string, default: x } }
+agents: { r: { system: R., cwd: docs } }
+steps:
+  taken: { for_each: { items: \"{{ [inputs.a, inputs.b] }}\" }, run: \"echo {{ item | sh }}\", cwd: web }
+  listed: { for_each: { items: [one, two] }, agent: r, prompt: \"{{ item }}\" }
+";
+
+/// What follows from the inputs is told before the run, be it right or wrong; and where a step begins.
+#[test]
+fn items_that_are_wrong_and_folders_are_told_by_the_plan() {
+    let bench = Bench::new().workflow("written", WRITTEN);
+    let said = bench.spinney(&["plan", "written"]).code(0).out;
+    let in_one = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(in_one.contains("the step will fail: the key `x` is taken"), "{said}");
+    assert!(said.contains("2: one, two") && said.contains("web in a view of") && said.contains("docs in a view of"), "{said}");
+    let right = bench.spinney(&["plan", "written", "--input", "b=y"]).code(0).out;
+    assert!(right.contains("2: x, y") && !right.contains("will fail"), "{right}");
+    let told = json(&bench.spinney(&["plan", "written", "--json"]).code(0));
+    assert_eq!((&told["steps"][0]["cwd"], &told["steps"][1]["cwd"]), (&"web".into(), &"docs".into()), "{told}");
+}

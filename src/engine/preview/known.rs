@@ -163,6 +163,7 @@ impl<'a> Known<'a> {
             items,
             workspace: workspace(step).to_owned(),
             base: base(step, given),
+            cwd: step.cwd.as_ref().or_else(|| step.sessions()?.0.cwd.as_ref()).map(|cwd| cwd.value.clone()),
             scope: step.scope.as_ref().map(|scope| globs(&scope.value)),
             writes: step.writes,
             verify: step
@@ -349,13 +350,19 @@ fn expanded(step: &PlannedStep, at: &Surroundings) -> (Option<ItemsPreview>, Opt
     let axes = step.matrix.iter().flat_map(|matrix| matrix.axes.iter().map(|(_, values)| &values.value));
     let further = step.for_each.iter().flat_map(|for_each| for_each.key.iter().chain(&for_each.needs)).map(|text| text.value.as_str());
     let mut texts = written.iter().map(|(_, value)| *value).chain(axes).chain(most.map(|most| &most.value)).filter_map(Value::as_str).chain(further);
-    let made = if texts.all(|text| is_known(text, at)) { fan::expand(step, &at.scope).ok() } else { None };
+    let tried = texts.all(|text| is_known(text, at)).then(|| fan::expand(step, &at.scope));
+    let (made, wrong) = match tried {
+        Some(Ok(made)) => (Some(made), None),
+        Some(Err(failure)) => (None, Some(failure.message)),
+        None => (None, None),
+    };
     let expression = written.iter().map(|(name, value)| name.map_or_else(|| shown(value), |name| format!("{name}: {}", shown(value)))).collect::<Vec<_>>();
     let items = ItemsPreview {
         by: by.to_owned(),
         count: made.as_ref().map(|(items, _)| items.len()),
         keys: made.iter().flat_map(|(items, _)| items).take(KEYS).map(|item| item.key.clone()).collect(),
         expression: made.is_none().then(|| expression.join(", ")),
+        wrong,
         max_parallel: made.as_ref().map_or_else(|| most.map(|most| most.value.clone()), |(_, most)| most.map(Value::from)),
     };
     (Some(items), made.map(|(items, _)| items))

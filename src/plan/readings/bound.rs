@@ -1,15 +1,14 @@
-//! What stands behind names that are bound: those of items and axes, and those that a template binds itself. And what of it may
-//! be null where that is an error.
+//! What stands behind names that are bound: those of items and axes, and those that a template binds itself; and of what kind
+//! what an expression gives is.
 use super::{Reader, Sight, Spot, told};
 use crate::{
     plan::{
-        frames::{At, MAIN},
+        frames::At,
         schemas,
         shapes::{Shape, Wrong},
     },
-    prompts::{self, ENTRY, Gives, Reading},
+    prompts::{self, Gives, Kind, Reading},
     source::{Spanned, codes},
-    workflow::{Join, Need, On},
 };
 use serde_json::Value;
 
@@ -66,9 +65,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the schema that the items of a step have, where it is known.
+    /// Returns the schema that the items of a step have, where it is known; that of items which are written out is what all of
+    /// them have in common.
     pub(in crate::plan) fn item_schema(&mut self, at: At) -> Option<Value> {
         let for_each = self.shapes.frames.step(at).for_each.as_ref()?;
+        if let Value::Array(values) = &for_each.items.value {
+            return schemas::common(values);
+        }
         match self.entry(&for_each.items, at, &[]) {
             Ok(Shape::Schema { root, at, .. }) => schemas::alone(root, at),
             _ => None,
@@ -111,58 +114,41 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reports a word of a command that may be null, which is an error there.
-    pub(super) fn word(&mut self, reading: &Reading, spot: &Spot, sight: Sight) {
-        let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
-        let held = |held: &Vec<String>| held.first() == reading.path.first() && held.get(1) == reading.path.get(1);
-        if reading.never.is_some() || self.held.iter().any(held) {
-            return;
-        }
-        if let Some(when) = self.null(&path, sight) {
-            let error = spot.error(codes::MAY_BE_NULL, format!("this is null {when}, and null cannot be a word of a command"));
-            self.found.report(error.help("say what to use instead: `| default(value=\"\") | sh`, or ask before: `{% if … %}`"));
+    /// Returns what kind of value an expression gives, where that is known.
+    pub(super) fn kind(&mut self, gives: &Gives, sight: Sight) -> Option<Kind> {
+        let Gives::Path(path) = gives else { return gives.kind() };
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        match path.as_slice() {
+            ["env", _] | ["run", "id" | "branch" | "head" | "base"] => Some(Kind::Text),
+            ["loop", "iteration"] => Some(Kind::Number),
+            _ => self.find(&path, sight).ok().and_then(|shape| self.shapes.kind(shape)),
         }
     }
 
-    /// Says when a value is null, where it is known that it can be.
-    fn null(&mut self, path: &[&str], sight: Sight) -> Option<String> {
-        match path {
-            ["inputs", name] => {
-                let (_, input) = self.shapes.workflow.inputs.iter().find(|(known, _)| known.value == *name)?;
-                let given = input.required || input.default.as_ref().is_some_and(|default| !default.value.is_null());
-                return (!given).then(|| "where nobody gives the input".to_owned());
+    /// Reports a value of which it is known that it gives no list, or may give null.
+    pub(super) fn must_give_list(&mut self, key: &str, values: &Spanned<Value>, sight: Sight) {
+        let Some(text) = values.value.as_str() else { return };
+        let Some((gives, part)) = prompts::examine(text).gives else { return };
+        match self.kind(&gives, sight) {
+            Some(kind) if kind != Kind::List => {
+                let message = format!("`{key}` must give a list, but this gives {}", kind.words());
+                self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
             }
-            ["run", "failure"] => {
-                let frames = self.shapes.frames;
-                let always = frames.finally == Some(sight.frame) || sight.frame == MAIN;
-                return always.then(|| "in a run that has not failed".to_owned());
+            _ => {
+                let spot = Spot { source: self.found.source.clone(), span: self.found.source.locate(values.span, text, part) };
+                self.no_list(&gives, &spot, sight);
             }
-            _ => {}
-        }
-        let (last, whole) = path.split_last()?;
-        if let Ok(Shape::Result(at)) = self.find(whole, sight) {
-            return self.null_of_item(last, at, sight);
-        }
-        match self.find(path, sight) {
-            Ok(Shape::Schema { root, at, .. } | Shape::Built { root, at }) if *last != ENTRY => {
-                schemas::takes_null(root, at).then(|| "where its schema allows that".to_owned())
-            }
-            _ => None,
         }
     }
 
-    /// The same of a part of an item's result.
-    fn null_of_item(&self, part: &str, at: At, sight: Sight) -> Option<String> {
-        let step = self.shapes.frames.step(at);
-        let joins = [step.for_each.as_ref().map(|for_each| for_each.join), step.matrix.as_ref().map(|matrix| matrix.join)];
-        let reader = sight.step.map(|step| &self.shapes.frames.all[sight.frame].steps[step]);
-        let whatever = |need: &Need| need.step.value == step.id.value && need.on != On::Success;
-        let may_fail = joins.contains(&Some(Join::AllDone)) || step.allow_failure || reader.is_some_and(|reader| reader.needs.iter().any(whatever));
-        match part {
-            "error" => Some("where the item has succeeded".to_owned()),
-            "commit" if !self.shapes.writes[at.frame][at.step] => Some("since the step does not write".to_owned()),
-            "commit" | "output" if may_fail => Some("where the item has failed".to_owned()),
-            _ => None,
+    /// Reports a value of which it is known that it gives no number. Text that a template works out may say one.
+    pub(super) fn must_count(&mut self, key: &str, value: &Spanned<Value>, sight: Sight) {
+        let Some(text) = value.value.as_str() else { return };
+        let gives = prompts::gives(text);
+        let counts = |kind: &Kind| matches!(kind, Kind::Number | Kind::TextOrNumber) || gives == Gives::Made(Kind::Text);
+        if let Some(kind) = self.kind(&gives, sight).filter(|kind| !counts(kind)) {
+            let message = format!("`{key}` must give a whole number, but this gives {}", kind.words());
+            self.found.report(self.found.error(codes::WRONG_TYPE, value.span, message));
         }
     }
 }
