@@ -9,9 +9,9 @@
 //! cost is not set aside: with a long output limit no small budget would ever do.
 use super::Trouble;
 use crate::{
-    clock::Clock,
+    clock::{Clock, seconds},
     event::{Failure, FailureKind, Limit},
-    journal::Spent,
+    journal::{Allowance, Spent},
     llm::Booking,
     plan::Limits,
 };
@@ -131,17 +131,22 @@ enum Refusal<'a> {
 }
 
 impl Account {
-    /// Opens the account of a run, which holds it to its time by the clock, with what was used before; `raises` says how often
-    /// a person has allowed as much again, where one is asked.
-    pub fn of_run(limits: Limits, spent: &Spent, clock: Clock, raises: Option<u32>) -> Account {
-        let account = Account { clock: Some(clock), ..Account::open(RUN.to_owned(), RUN_HINT, limits, None, spent) };
-        account.change(|ledger| (ledger.times, ledger.asks) = (1 + raises.unwrap_or(0), raises.is_some()));
-        account
+    /// Opens the account of a run, which holds it to its time by the clock, with what was used before.
+    pub fn of_run(limits: Limits, spent: &Spent, clock: Clock) -> Account {
+        Account { clock: Some(clock), ..Account::open(RUN.to_owned(), RUN_HINT, limits, None, spent) }
     }
 
     /// Opens an account within another, with what was used of it before; `name` and `hint` are for whoever is refused.
     pub fn within(around: &Arc<Account>, (name, hint): (String, &'static str), limits: Limits, spent: &Spent) -> Account {
         Account::open(name, hint, limits, Some(around.clone()), spent)
+    }
+
+    /// Has the limits hold as often as people have said, and, where they have not said that it is enough, a person asked at the end
+    /// of that where one is to be.
+    #[must_use]
+    pub fn allowed(self, said: Allowance, asks: bool) -> Account {
+        self.change(|ledger| (ledger.times, ledger.asks) = (said.raises.saturating_add(1), asks && !said.is_refused));
+        self
     }
 
     fn open(name: String, hint: &'static str, limits: Limits, around: Option<Arc<Account>>, spent: &Spent) -> Account {
@@ -266,6 +271,18 @@ impl Account {
             Limit::Time | Limit::Repeats => return self.used_up(limit, "its time is over").into(),
         };
         self.used_up(limit, &how).into()
+    }
+
+    /// Asks, for people, whether as much again may be used.
+    pub fn question(&self, limit: Limit) -> String {
+        let used = self.ledger().used;
+        let (used, most) = match limit {
+            Limit::Turns => (format!("{} {}", used.turns, if used.turns == 1 { "turn" } else { "turns" }), self.limits.turns.to_string()),
+            Limit::Tokens => (format!("{} tokens", used.tokens), self.limits.tokens.to_string()),
+            Limit::Money => (format!("${:.2}", dollars(used.micro_usd)), format!("${:.2}", self.limits.usd.unwrap_or_default())),
+            Limit::Time | Limit::Repeats => ("its time".to_owned(), seconds(self.limits.time)),
+        };
+        format!("{} is used up ({used} so far): may it use as much again, {most} more?", self.name)
     }
 
     fn used_up(&self, limit: Limit, how: &str) -> Failure {

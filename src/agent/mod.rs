@@ -16,10 +16,10 @@ mod unanswered;
 
 use crate::{
     clock::{Clock, Pulse},
-    event::{Brief, Event, Failure, FailureKind, NodeId, Why},
+    event::{Brief, Event, Failure, FailureKind, Form, NodeId, Why},
     git::{Workspaces, Worktree},
     hooks::{Hooks, Permissions},
-    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent},
+    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent, more},
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Ordinal},
     message::{Message, Reply},
     plan::AgentSpec,
@@ -212,15 +212,30 @@ impl<'a> Agent<'a> {
         let (time, cancel) = (self.session.spec.limits.time, self.session.tools.cancel.clone());
         let left = time.saturating_sub(self.equipment.clock.elapsed().saturating_sub(self.began));
         let span = self.span.clone();
-        let mut work = std::pin::pin!(self.converse(brief).instrument(span));
-        tokio::select! {
-            biased;
-            ended = &mut work => ended,
-            () = tokio::time::sleep(left) => {
-                cancel.cancel();
-                let _ = work.await;
-                Err(guard::out_of_time(time).into())
+        let ended = {
+            let mut work = std::pin::pin!(self.converse(brief).instrument(span));
+            tokio::select! {
+                biased;
+                ended = &mut work => ended,
+                () = tokio::time::sleep(left) => {
+                    cancel.cancel();
+                    let _ = work.await;
+                    Err(guard::out_of_time(time).into())
+                }
             }
+        };
+        match ended {
+            Err(Trouble::Parked) => Err(self.ask_for_more().await),
+            ended => ended,
+        }
+    }
+
+    /// Asks whether the session may use as much again of its budget, where that is what it waits for: itself, or a sub-agent of it.
+    async fn ask_for_more(&self) -> Trouble {
+        let account = &self.equipment.account;
+        match account.reached().filter(|_| account.asks()) {
+            Some(limit) => self.park(&more(self.talk.allowance("").raises, ""), &account.question(limit), Form::default()).await,
+            None => Trouble::Parked,
         }
     }
 

@@ -267,7 +267,8 @@ impl<'a> Page<'a> {
         self.fact(depth, "skills", &agent.skills.join(", "));
         let hook = |hook: &String| if agent.untrusted_hooks.contains(hook) { format!("{hook} (not trusted)") } else { hook.clone() };
         self.fact(depth, "hooks", &agent.hooks.iter().map(hook).collect::<Vec<_>>().join(", "));
-        self.fact(depth, "a session", &limits(&agent.limits));
+        let asks = if agent.asks { "; then a person is asked for more" } else { "" };
+        self.fact(depth, "a session", &format!("{}{asks}", limits(&agent.limits)));
     }
 
     fn ends(&mut self, depth: usize, step: &StepPreview) {
@@ -279,6 +280,9 @@ impl<'a> Page<'a> {
         }
         if let Some(budget) = &step.budget {
             self.fact(depth, "set aside", &limits(budget));
+        }
+        if step.asks {
+            self.fact(depth, "budget", "a person is asked for more where it is used up");
         }
         if let Some(cache) = &step.cache {
             self.fact(depth, "cache", &cache_said(cache));

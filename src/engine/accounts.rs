@@ -12,6 +12,20 @@ use crate::{
 };
 use std::{collections::HashMap, sync::Arc};
 
+/// Which account it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key(NodeId, Of);
+
+impl Key {
+    /// Returns its name, the same in every process.
+    fn name(&self) -> String {
+        match self.1 {
+            Of::Step => self.0.to_string(),
+            Of::Called => format!("{}()", self.0),
+        }
+    }
+}
+
 /// Whose account it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Of {
@@ -23,7 +37,7 @@ enum Of {
 
 /// One budget that holds for a node.
 struct Level<'p> {
-    key: (NodeId, Of),
+    key: Key,
     budget: &'p Budget,
 }
 
@@ -41,15 +55,15 @@ pub(super) enum Winding {
 /// The accounts of one process's part of a run.
 pub(super) struct Accounts {
     run: Arc<Account>,
-    open: HashMap<(NodeId, Of), Arc<Account>>,
+    open: HashMap<Key, Arc<Account>>,
     /// What earlier processes have spent.
-    before: HashMap<(NodeId, Of), Spent>,
+    before: HashMap<Key, Spent>,
 }
 
 impl Accounts {
     /// Begins with what the run has spent already.
     pub(super) fn new(run: Arc<Account>, state: &RunState) -> Accounts {
-        let mut before: HashMap<(NodeId, Of), Spent> = HashMap::new();
+        let mut before: HashMap<Key, Spent> = HashMap::new();
         for (id, node) in state.each().filter(|(id, node)| id.helper.is_none() && node.spent != Spent::default()) {
             for level in levels(state, id) {
                 *before.entry(level.key).or_default() += node.spent;
@@ -68,9 +82,28 @@ impl Accounts {
                 Of::Called => format!("the budget of the workflow that `{}` calls", key.0),
             };
             let named = (what, "raise it; with `on_exceed: finish` it ends with what there is");
-            around = self.open.entry(key).or_insert_with(|| Arc::new(Account::within(&around, named, Limits::only(budget), &spent))).clone();
+            let opened =
+                || Account::within(&around, named, Limits::only(budget), &spent).allowed(state.allowance(&key.name()), budget.on_exceed == OnExceed::Ask);
+            around = self.open.entry(key.clone()).or_insert_with(|| Arc::new(opened())).clone();
         }
         around
+    }
+
+    /// Returns the name of the budget that has refused a node more until a person allows it, the widest, and what they are asked.
+    pub(super) fn asks(&self, state: &RunState, node: &NodeId) -> Option<(String, String)> {
+        levels(state, node).into_iter().find_map(|level| {
+            let account = self.open.get(&level.key).filter(|account| account.asks())?;
+            Some((level.key.name(), account.question(account.reached()?)))
+        })
+    }
+
+    /// Does what a person has said to that.
+    pub(super) fn allow(&self, name: &str, allowed: bool) {
+        let account = self.open.iter().find(|(key, _)| key.name() == name).map(|(_, account)| account);
+        // One that this process has not opened yet is opened with what was said.
+        if let Some(account) = account {
+            if allowed { account.raise() } else { account.hold() }
+        }
     }
 
     /// Returns whose account that holds for a node is used up and is to finish, the widest where there are several.
@@ -105,9 +138,14 @@ impl Accounts {
     }
 }
 
-/// Returns the budgets below the run's own that hold for a node, each with what has been used of it.
+/// Returns whether a person is being asked for more of a budget that holds for a node.
+pub(super) fn is_held(state: &RunState, node: &NodeId) -> bool {
+    state.asks_for_more() && levels(state, node).iter().any(|level| state.allowance(&level.key.name()).is_asked)
+}
+
+/// Returns the budgets below the run's own that hold for a node and that nobody may raise, each with what has been used of it.
 pub(super) fn used(state: &RunState, node: &NodeId) -> Vec<(Limits, Spent)> {
-    let of = |key: &(NodeId, Of)| {
+    let of = |key: &Key| {
         let mut spent = Spent::default();
         for (id, other) in state.nodes().into_iter().filter(|(id, _)| id.helper.is_none()) {
             if levels(state, id).iter().any(|level| level.key == *key) {
@@ -116,7 +154,8 @@ pub(super) fn used(state: &RunState, node: &NodeId) -> Vec<(Limits, Spent)> {
         }
         spent
     };
-    levels(state, node).iter().map(|level| (Limits::only(level.budget), of(&level.key))).collect()
+    let firm = |level: &&Level<'_>| level.budget.on_exceed != OnExceed::Ask;
+    levels(state, node).iter().filter(firm).map(|level| (Limits::only(level.budget), of(&level.key))).collect()
 }
 
 /// Returns the budgets that hold for a node, from the outside in.
@@ -134,10 +173,10 @@ fn levels<'s>(state: &'s RunState, node: &NodeId) -> Vec<Level<'s>> {
 
 fn of_step<'s>(state: &'s RunState, node: &NodeId) -> Option<Level<'s>> {
     let budget = state.step(node)?.budget.as_ref()?;
-    Some(Level { key: (node.whole(), Of::Step), budget })
+    Some(Level { key: Key(node.whole(), Of::Step), budget })
 }
 
 fn called<'s>(state: &'s RunState, node: &NodeId) -> Option<Level<'s>> {
     let Work::Workflow(call) = &state.step(node)?.work else { return None };
-    Some(Level { key: (node.owner(), Of::Called), budget: call.plan.budget.as_ref()? })
+    Some(Level { key: Key(node.owner(), Of::Called), budget: call.plan.budget.as_ref()? })
 }

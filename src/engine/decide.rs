@@ -2,7 +2,10 @@
 //!
 //! It looks at the frontier that the fold keeps and at what is live, never at the whole graph; its cost is that of what
 //! it commands.
-use super::frames::{self, Stage};
+use super::{
+    accounts,
+    frames::{self, Stage},
+};
 use crate::{
     event::{NodeId, SkipCause, Wake},
     journal::{RunState, Todo},
@@ -245,7 +248,7 @@ fn begin<'a, Nodes: Iterator<Item = &'a NodeId>>(
             continue;
         }
         // While a person is asked whether more may be spent, or a model cannot be had, what would ask for one does not begin.
-        if held && is_agent() {
+        if (held || accounts::is_held(state, node)) && is_agent() {
             continue;
         }
         if limited && (stops && !frames::is_of_an_ending(node) || is_agent()) {

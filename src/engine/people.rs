@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     agent::Words,
-    clock::{Clock, Timestamp, seconds},
-    event::{Event, Form, Limit, NodeId, Record},
-    journal::{Answered, Question, RunState, account},
+    clock::{Clock, Timestamp},
+    event::{Event, NodeId, Record},
+    journal::{Answered, Question, RunState},
     tasks::Tasks,
     trace,
 };
@@ -251,24 +251,6 @@ pub(super) fn over(state: &RunState, now: Timestamp) -> Option<Event> {
     let late = |question: &Question| question.form.deadline.filter(|deadline| deadline.at <= now);
     let (node, question, deadline) = state.questions().find_map(|(node, question)| Some((node, question, late(question)?)))?;
     Some(answered(node, &question.call, Answered { allowed: deadline.allows, by: "timeout".to_owned(), note: None }))
-}
-
-/// Asks whether the run may use as much again as its limits say; nothing where that was answered by no.
-pub(super) fn more(state: &RunState, limit: Limit) -> Option<Event> {
-    let call = format!("more-{}", state.raises() + 1);
-    if state.account_question(&call).is_some_and(|question| question.answer.is_some()) {
-        return None;
-    }
-    let (limits, spent) = (state.plan().limits, state.spent());
-    let (used, most) = match limit {
-        Limit::Turns => (format!("{} {}", spent.turns, if spent.turns == 1 { "turn" } else { "turns" }), limits.turns.to_string()),
-        Limit::Tokens => (format!("{} tokens", spent.usage.total()), limits.tokens.to_string()),
-        Limit::Money => (spent.dollars(), format!("${:.2}", limits.usd.unwrap_or_default())),
-        Limit::Time => ("its time".to_owned(), seconds(limits.time)),
-        Limit::Repeats => return None,
-    };
-    let question = format!("the run's budget is used up ({used} so far): may it use as much again, {most} more?");
-    Some(Event::QuestionAsked { node: account(), call, question, form: Form::default() })
 }
 
 fn answered(node: &NodeId, call: &str, answer: Answered) -> Event {

@@ -173,7 +173,7 @@ impl Watcher {
             coming: None,
             links: Vec::new(),
         };
-        let opening = Opening { node: &self.node, agent, place, spent: self.talk.spent(), cancel };
+        let opening = Opening { node: &self.node, agent, place, talk: &self.talk, cancel };
         let (mut equipment, session) = self.sessions(services).open(opening)?;
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());

@@ -130,6 +130,8 @@ pub struct StepPreview {
     pub timeout_ms: u64,
     /// What all that is inside it may use together, where that is limited.
     pub budget: Option<LimitsShown>,
+    /// Whether a person is asked when that is used up whether as much again may be used.
+    pub asks: bool,
     /// Whether a recorded result stands for its work; absent where none is ever kept.
     pub cache: Option<CachePreview>,
     /// Whether its failure counts as success.
@@ -173,6 +175,8 @@ pub struct AgentPreview {
     pub untrusted_hooks: Vec<String>,
     /// What one session may use.
     pub limits: LimitsShown,
+    /// Whether a person is asked at those limits whether it may use as much again.
+    pub asks: bool,
     /// Sessions of one try of one item.
     pub sessions: u64,
 }
@@ -306,11 +310,13 @@ impl Project {
 }
 
 impl Preview {
-    /// Returns whether what bounds the cost is a budget that a person may raise when it is used up.
+    /// Returns whether what bounds the cost is a budget that a person may raise when it is used up: the run's, or one within it.
     pub fn is_raisable(&self) -> bool {
         let (most, limits) = (&self.at_most, &self.limits);
         let at_limit = most.open || most.unpriced || most.tokens >= limits.tokens || (limits.usd.is_some() && most.usd >= limits.usd);
-        self.on_exceed == exceed(OnExceed::Ask) && at_limit
+        let asks = |step: &StepPreview| step.asks || step.agent.as_ref().is_some_and(|agent| agent.asks);
+        let inside = self.graph.all().chain(self.bodies.iter().flat_map(|body| body.graph.all())).any(asks);
+        if at_limit { self.on_exceed == exceed(OnExceed::Ask) } else { inside }
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::{
     clock::Timestamp,
     event::{Definitions, Event, FailureKind, Item, NodeId, Outcome, Record, RunStarted, SkipCause, StepId, Wake, Wish},
-    journal::{FINALLY, ON_FAILURE, account},
+    journal::{FINALLY, ON_FAILURE, account, whose},
     plan::{ORCHESTRATOR, Plan, PlannedStep, Reads, Work},
     workflow::OnItemFailure,
 };
@@ -402,11 +402,19 @@ impl Kept<'_> {
         events
     }
 
+    /// Returns whether what was allowed of a budget goes on to count: the run's, or that of a step of which something is kept.
+    fn holds_budget(&self, name: &str) -> bool {
+        let step = StepId::from(name.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter)).next().unwrap_or_default());
+        name.is_empty() || !self.again.contains_key(&NodeId::step(&step)) || self.partial.contains(&step)
+    }
+
     fn holds(&self, record: &Record) -> bool {
         let Some(node) = record.event.node() else { return false };
         if *node == account() {
             return match &record.event {
-                Event::QuestionAsked { call, .. } | Event::QuestionAnswered { call, .. } => self.past.raised.contains(call.as_str()),
+                Event::QuestionAsked { call, .. } | Event::QuestionAnswered { call, .. } => {
+                    self.past.raised.contains(call.as_str()) && self.holds_budget(whose(call))
+                }
                 _ => false,
             };
         }

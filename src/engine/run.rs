@@ -19,7 +19,7 @@ use crate::{
     agent::{Account, out_of_budget},
     clock::Timestamp,
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, SkipCause},
-    journal::{Journal, JournalError, Recorder, Report, Store, account},
+    journal::{Journal, JournalError, Recorder, Report, Store, account, whose},
     plan::Plan,
     tasks::Tasks,
     workflow::{OnExceed, RetryOn},
@@ -88,9 +88,9 @@ pub(super) async fn drive<S: Store>(
     let (recorder, reports) = Recorder::channel(BATCH);
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
-    let asks = plan.on_exceed == OnExceed::Ask && journal.state().limit().is_none();
-    let raises = asks.then(|| journal.state().raises());
-    let account = Arc::new(Account::of_run(plan.limits, journal.state().spent(), crew.clock().clone(), raises));
+    let state = journal.state();
+    let asks = plan.on_exceed == OnExceed::Ask && state.limit().is_none();
+    let account = Arc::new(Account::of_run(plan.limits, state.spent(), crew.clock().clone()).allowed(state.allowance(""), asks));
     let accounts = Accounts::new(account.clone(), journal.state());
     let people = People::new(journal.state(), crew.services(), crew.clock(), &cancel);
     let mut engine = Engine {
@@ -216,12 +216,14 @@ impl<S: Store> Engine<'_, S> {
     fn append(&mut self, events: impl IntoIterator<Item = Event>) -> Result<(), EngineError> {
         let mut records = std::mem::take(&mut self.records);
         self.journal.append_to(&mut records, events)?;
-        let (mut more, mut cancelled) = (None, false);
+        let (mut more, mut cancelled) = (Vec::new(), false);
         for record in &records {
             (self.observe)(record);
             cancelled |= matches!(record.event, Event::RunCancelled { .. });
-            if let Event::QuestionAnswered { node, allowed, .. } = &record.event {
-                more = Some(*allowed).filter(|_| *node == account()).or(more);
+            if let Event::QuestionAnswered { node, call, allowed, .. } = &record.event
+                && *node == account()
+            {
+                more.push((whose(call).to_owned(), *allowed));
             }
             if let Some(node) = self.people.note(record, self.journal.state()) {
                 self.live.parked.remove(&node);
@@ -229,7 +231,7 @@ impl<S: Store> Engine<'_, S> {
         }
         records.clear();
         self.records = records;
-        more.map_or(Ok(()), |allowed| self.allowed_more(allowed))?;
+        more.iter().try_for_each(|(whose, allowed)| self.allowed_more(whose, *allowed))?;
         if cancelled { self.call_off() } else { Ok(()) }
     }
 
@@ -272,13 +274,16 @@ impl<S: Store> Engine<'_, S> {
         self.live.turning.remove(node);
         self.tokens.remove(node);
         self.note_limit()?;
+        if matches!(end, End::Parked) {
+            self.note_budget(node)?;
+        }
         if let Some(failure) = full(&end) {
             return Err(EngineError::NoRoom(failure.clone()));
         }
         match end {
             End::Finished(outcome) => self.node_ended(node, outcome)?,
             // The answer may have come before its worker ended.
-            End::Parked if self.journal.state().waits(node) || self.journal.state().is_held() => {
+            End::Parked if self.waits(node) => {
                 self.live.parked.insert(node.clone());
                 self.people.ask(node, self.journal.state());
             }

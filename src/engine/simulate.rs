@@ -16,7 +16,7 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
     journal::{Journal, Nowhere, Queue, Recorder, RunState, Spent},
     message::Usage,
-    plan::{Plan, PlannedStep, Work},
+    plan::{AgentSpec, Plan, PlannedStep, Work},
     source::Diagnostics,
     workflow::Stub,
 };
@@ -351,11 +351,14 @@ impl Act {
     fn hold(&mut self, step: &PlannedStep, handed_over: bool) -> Option<Failure> {
         let tokens = self.reserved.as_ref().filter(|_| !matches!(step.work, Work::Merge(_))).map(|_| self.tokens)?;
         let (own, sessions) = step.sessions()?;
-        let limits = step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own).limits;
+        let AgentSpec { limits, asks, .. } = &**step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own);
         let most_tokens = limits.tokens.saturating_mul(sessions.into());
         let (limit, said) = if self.takes > limits.time {
             self.takes = limits.time;
             (Limit::Time, seconds(limits.time))
+        } else if *asks {
+            // A person approves more at once.
+            return None;
         } else if tokens > most_tokens {
             self.tokens = most_tokens;
             (Limit::Tokens, format!("{most_tokens} tokens"))

@@ -2,7 +2,7 @@
 use super::{
     Fan, NodeState, Phase, RunState, Todo, Word, Workspace,
     seats::Seat,
-    state::{Branch, FINALLY, FrameState, ON_FAILURE, Place, account},
+    state::{Branch, FINALLY, FrameState, ON_FAILURE, Place},
 };
 use crate::{
     clock::Timestamp,
@@ -317,7 +317,6 @@ impl RunState {
         if matches!(event, Event::QuestionAnswered { .. }) && !self.is_orchestrator(id) {
             self.something_moved();
         }
-        self.raises += u32::from(matches!(event, Event::QuestionAnswered { allowed: true, .. }) && *id == account());
         let state = self.node_mut(id);
         state.conversation.apply(event);
         if state.conversation.open_questions().next().is_some() {

@@ -4,6 +4,7 @@
 //! resume, screens and tests all get it from the same `apply`, which refuses what cannot have happened. The journal never
 //! decides anything.
 mod ahead;
+mod allowance;
 mod blobs;
 mod conversation;
 mod fold;
@@ -19,6 +20,8 @@ mod store;
 mod watch;
 mod writer;
 
+pub use allowance::Allowance;
+pub(crate) use allowance::{more, whose};
 pub use blobs::{BlobError, Blobs};
 pub(crate) use blobs::{clear_unfinished, read_plain, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};

@@ -57,7 +57,6 @@ pub struct RunState {
     /// The limit of the run's budget that was reached.
     pub(super) limit: Option<Limit>,
     pub(super) cancelled: Option<String>,
-    pub(super) raises: u32,
     /// Whether some work has become a commit.
     pub(super) has_commits: bool,
     pub(super) branch: Option<Branch>,
@@ -343,7 +342,6 @@ impl RunState {
             spent: Spent::default(),
             limit: None,
             cancelled: None,
-            raises: 0,
             has_commits: false,
             branch: None,
             finished: None,
@@ -579,18 +577,13 @@ impl RunState {
         &self.spent
     }
 
-    /// Returns how often a person has allowed the run as much again as its limits say.
-    pub fn raises(&self) -> u32 {
-        self.raises
-    }
-
-    /// Returns the question whether the run may use more than its limits say, which has this name, answered or not.
-    pub fn account_question(&self, call: &str) -> Option<&Question> {
-        self.nodes.get(&account())?.conversation.question(call)
-    }
-
     /// Returns whether a person is being asked whether the run may use more than its limits say.
     pub fn is_held(&self) -> bool {
+        self.asks_for_more() && self.allowance("").is_asked
+    }
+
+    /// Returns whether a person is being asked whether more may be used than the budget of the run, of a step or of a call says.
+    pub fn asks_for_more(&self) -> bool {
         self.asking.first().is_some_and(|node| node.step.0 == ACCOUNT)
     }
 

@@ -2,7 +2,7 @@
 use super::{
     AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
-    limits::check_within,
+    limits::{check_asking, check_within},
     matrix::rendered,
     models::Models,
     written::Written,
@@ -76,7 +76,7 @@ impl<'a> Agents<'a> {
         }
         let budget = step.and_then(|step| step.budget.as_ref());
         self.check_prices(&agent, name, step, findings);
-        let limits = agent.limits.replaced(budget.map(|budget| &budget.value)).within(&agent.limits);
+        let limits = agent.limits.narrowed(budget.map(|budget| &budget.value));
         Some(if limits == agent.limits { agent } else { Arc::new(AgentSpec { limits, ..(*agent).clone() }) })
     }
 
@@ -135,7 +135,7 @@ impl<'a> Agents<'a> {
         }
         own.skills = sorted(own.skills.into_iter().chain(values(&step.skills)));
         own.hooks = in_order(own.hooks.into_iter().chain(self.written.names(&step.hooks)));
-        own.limits = own.limits.replaced(step.budget.as_deref()).within(&agent.limits);
+        own.limits = own.limits.narrowed(step.budget.as_deref());
         own.idle_timeout = step.idle_timeout.unwrap_or(own.idle_timeout);
         self.check_prices(&own, name, Some(step), findings);
         Arc::new(own)
@@ -290,6 +290,7 @@ impl<'a> Agents<'a> {
         findings.check_names(&HOOK, &own.hooks.named, &self.catalog.hooks.iter());
         self.check_rules(&own.permissions, findings);
         check_within(own.budget.as_ref(), self.workflow.budget.as_ref(), "the whole run", findings);
+        check_asking(own.budget.as_ref(), &format!("the budget of agent `{}`", name.value), findings);
         let system = own.system.as_ref().or(file.system.as_ref()).map_or_else(|| Some(String::new()), |system| Some(text(system, self.catalog, findings)?.0));
         let known_skill = |skill: &String| self.catalog.skills.contains_key(skill);
         let known_hook = |hook: &String| self.catalog.hooks.contains(hook);
@@ -328,6 +329,7 @@ impl<'a> Agents<'a> {
             rules,
             sandbox: SandboxSpec::judged(own.sandbox.as_ref(), access, findings),
             limits,
+            asks: own.budget.as_ref().or(file.budget.as_ref()).is_some_and(|budget| budget.on_exceed == OnExceed::Ask),
             idle_timeout: own.idle_timeout.or(file.idle_timeout).or(self.workflow.defaults.idle_timeout).unwrap_or(AgentSpec::IDLE_TIMEOUT),
             cwd: own.cwd.clone().or_else(|| file.cwd.clone()),
             max_depth: own.max_depth.as_deref().or(file.max_depth.as_deref()).copied().unwrap_or(AgentSpec::MAX_DEPTH),

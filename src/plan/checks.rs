@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     prompts,
-    source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Approve, Base, Budget, OnExceed, Output, Scope, Select, Step, Verb, WorkspaceKind, misread},
+    source::{Span, Spanned, codes},
+    workflow::{Approve, Base, Budget, Output, Scope, Select, Step, Verb, WorkspaceKind, misread},
 };
 use globset::GlobBuilder;
 use std::collections::BTreeMap;
@@ -83,14 +83,7 @@ impl<'a> Checks<'a> {
                 findings.report(findings.error(codes::NOT_OF_THIS_VERB, budget.span, message).help("bound its time by `timeout`"));
             }
         }
-        if let Some(budget) = step.budget.as_ref().filter(|budget| budget.on_exceed == OnExceed::Ask) {
-            findings.report(cannot_ask(budget.span, &format!("the budget of step `{}`", step.id.value), findings));
-        }
-        if let (Verb::Workflow { workflow, .. }, Some(plan)) = (&step.verb, self.shapes.calls.get(&at))
-            && plan.budget.as_ref().is_some_and(|budget| budget.on_exceed == OnExceed::Ask)
-        {
-            findings.report(cannot_ask(workflow.span, &format!("the budget of `{}`", plan.name), findings));
-        }
+        limits::check_asking(step.budget.as_ref(), &format!("the budget of step `{}`", step.id.value), findings);
         let around = self.shapes.frames.loops(at.frame).map(|at| self.shapes.frames.step(at)).find(|around| around.budget.is_some());
         match around {
             Some(around) => limits::check_within(step.budget.as_ref(), around.budget.as_ref(), &format!("the loop `{}`", around.id.value), findings),
@@ -206,12 +199,6 @@ fn waiting(approve: &Approve, findings: &mut Findings<'_>) {
         }
         (Some(_), Some(_)) | (None, None) => {}
     }
-}
-
-/// Warns of a budget within that of the run that is to ask.
-fn cannot_ask(at: Span, whose: &str, findings: &Findings<'_>) -> Diagnostic {
-    let warning = findings.warning(codes::SIMPLER, at, format!("{whose} asks nobody: at its limit it stops"));
-    warning.help("only the budget of the run itself asks a person; `finish` ends with what there is")
 }
 
 /// Checks the globs that are written out.

@@ -2,7 +2,7 @@
 use super::{Limits, findings::Findings};
 use crate::{
     source::{Span, Spanned, codes},
-    workflow::Budget,
+    workflow::{Budget, OnExceed},
 };
 use std::{fmt::Display, time::Duration};
 
@@ -25,6 +25,13 @@ impl Limits {
         Limits { turns: u32::MAX, tokens: u64::MAX, usd: None, time: Duration::MAX, repeats: u32::MAX }.replaced(Some(budget))
     }
 
+    /// Narrows the limits of a session to the budget of its step. One that a person may raise is held by its own account alone.
+    #[must_use]
+    pub(super) fn narrowed(self, budget: Option<&Budget>) -> Limits {
+        let budget = budget.filter(|budget| budget.on_exceed != OnExceed::Ask);
+        self.replaced(budget).within(&self)
+    }
+
     /// Takes the smaller of each.
     #[must_use]
     pub(super) fn within(self, outer: &Limits) -> Limits {
@@ -39,6 +46,15 @@ impl Limits {
             time: self.time.min(outer.time),
             repeats: self.repeats.min(outer.repeats),
         }
+    }
+}
+
+/// Warns of time in a budget within that of the run that is to ask at its limit.
+pub(super) fn check_asking(budget: Option<&Spanned<Budget>>, whose: &str, findings: &mut Findings<'_>) {
+    let Some(budget) = budget.filter(|budget| budget.on_exceed == OnExceed::Ask) else { return };
+    if let Some(time) = &budget.time {
+        let warning = findings.warning(codes::SIMPLER, time.span, format!("{whose} asks nobody for more time: at the end of it, it stops"));
+        findings.report(warning.help("a person is asked for more turns, tokens and dollars; for more time only where it is that of the run itself"));
     }
 }
 

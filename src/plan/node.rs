@@ -74,6 +74,8 @@ pub struct AgentSpec {
     pub sandbox: SandboxSpec,
     /// Limits of one session.
     pub limits: Limits,
+    /// Whether a person is asked, at the end of those, whether a session may use as much again.
+    pub asks: bool,
     /// The longest time without a sign of life.
     pub idle_timeout: Duration,
     /// A folder inside the workspace, a template; the step's own comes before it.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests fail by panicking, start processes and read the environment")]
 mod access;
 mod again;
+mod allowed;
 mod approve;
 mod architecture;
 mod artefacts;

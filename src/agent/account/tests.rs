@@ -7,7 +7,7 @@ use std::{collections::VecDeque, task::Poll};
 const NONE: Limits = Limits { turns: u32::MAX, tokens: u64::MAX, usd: None, time: Duration::MAX, repeats: u32::MAX };
 
 fn run(limits: Limits) -> Arc<Account> {
-    Arc::new(Account::of_run(limits, &Spent::default(), Clock::fake(Timestamp(0)), None))
+    Arc::new(Account::of_run(limits, &Spent::default(), Clock::fake(Timestamp(0))))
 }
 
 fn inside(around: &Arc<Account>, name: &str, limits: Limits) -> Arc<Account> {
@@ -83,7 +83,7 @@ fn a_price_that_is_not_known_sets_nothing_aside_and_what_is_charged_counts() {
 
 #[test]
 fn a_person_may_allow_as_much_again() {
-    let run = Arc::new(Account::of_run(Limits { tokens: 10, ..NONE }, &Spent::default(), Clock::fake(Timestamp(0)), Some(0)));
+    let run = Arc::new(Account::of_run(Limits { tokens: 10, ..NONE }, &Spent::default(), Clock::fake(Timestamp(0))).allowed(Allowance::default(), true));
     run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0), &|_| {});
     assert!(matches!(run.reserve_now(expect(10, 0.0)), Err(Trouble::Parked)), "whoever wants more waits");
     assert_eq!(run.reached(), Some(Limit::Tokens));
@@ -97,7 +97,7 @@ fn a_person_may_allow_as_much_again() {
 #[test]
 fn a_run_is_held_to_its_time() {
     let clock = Clock::fake(Timestamp(0));
-    let run = Arc::new(Account::of_run(Limits { time: Duration::from_mins(1), ..NONE }, &Spent::default(), clock.clone(), None));
+    let run = Arc::new(Account::of_run(Limits { time: Duration::from_mins(1), ..NONE }, &Spent::default(), clock.clone()));
     drop(run.reserve_now(expect(1, 0.0)).unwrap());
     clock.advance(Duration::from_secs(61));
     assert_eq!((refused(run.reserve_now(expect(1, 0.0))).0, run.time_left()), (Limit::Time, Duration::ZERO));

@@ -18,7 +18,7 @@ use crate::{
     plan::{AgentSpec, ModelSpec, OrchestratorSpec, Plan, PlannedStep, SandboxSpec, Work},
     prompts::{self, Scope},
     secrets::Secrets,
-    workflow::{Access, Base},
+    workflow::{Access, Base, OnExceed},
 };
 use serde_json::{Map, Value, json};
 use std::{
@@ -174,6 +174,7 @@ impl<'a> Known<'a> {
             retry_on: step.retry.as_ref().filter(|_| tries(step) > 1).map(retry_on).unwrap_or_default(),
             timeout_ms: millis(step.timeout),
             budget: budget.map(LimitsShown::written),
+            asks: step.budget.as_ref().is_some_and(|budget| budget.on_exceed == OnExceed::Ask),
             allow_failure: step.allow_failure,
             iterations,
             body,
@@ -322,6 +323,7 @@ impl<'a> Known<'a> {
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),
             hooks,
             limits: LimitsShown::of(&agent.limits).within(around),
+            asks: agent.asks,
             sessions,
         }
     }

@@ -2,9 +2,9 @@
 use super::{Engine, EngineError};
 use crate::{
     clock::{Timestamp, seconds},
-    engine::{frames, people},
-    event::{Event, Failure, FailureKind, Limit, NodeId},
-    journal::{RunState, Store, account},
+    engine::{accounts, frames},
+    event::{Event, Failure, FailureKind, Form, Limit, NodeId},
+    journal::{RunState, Store, account, more},
     workflow::OnExceed,
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -28,15 +28,36 @@ impl<S: Store> Engine<'_, S> {
                 self.people.ask(&account(), self.journal.state());
                 Ok(())
             }
-            Some(limit) if self.journal.state().limit().is_none() => match people::more(self.journal.state(), limit).filter(|_| self.account.asks()) {
-                Some(question) => {
-                    let answer = self.people.at_once(&question);
-                    self.append(std::iter::once(question).chain(answer))
-                }
-                None => self.hold(limit),
-            },
+            Some(limit) if self.journal.state().limit().is_none() && self.account.asks() => self.ask_for_more("", &self.account.question(limit)),
+            Some(limit) if self.journal.state().limit().is_none() => self.hold(limit),
             _ => Ok(()),
         }
+    }
+
+    /// Asks for more of the budget of a step or a call, where that is what a node waits for.
+    pub(super) fn note_budget(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        let state = self.journal.state();
+        if accounts::is_held(state, node) {
+            self.people.ask(&account(), state);
+            return Ok(());
+        }
+        match self.accounts.asks(state, node) {
+            Some((whose, question)) => self.ask_for_more(&whose, &question),
+            None => Ok(()),
+        }
+    }
+
+    fn ask_for_more(&mut self, whose: &str, question: &str) -> Result<(), EngineError> {
+        let call = more(self.journal.state().allowance(whose).raises, whose);
+        let question = Event::QuestionAsked { node: account(), call, question: question.to_owned(), form: Form::default() };
+        let answer = self.people.at_once(&question);
+        self.append(std::iter::once(question).chain(answer))
+    }
+
+    /// Returns whether a node waits for a person or for a model, or for what its requests are charged to be raised.
+    pub(super) fn waits(&self, node: &NodeId) -> bool {
+        let state = self.journal.state();
+        state.waits(node) || state.is_held() || accounts::is_held(state, node)
     }
 
     /// Lets a limit of the run hold.
@@ -45,9 +66,10 @@ impl<S: Store> Engine<'_, S> {
         self.append([Event::LimitReached { limit }])
     }
 
-    /// Does what a person said to the question whether more may be spent, and takes up who waited for that.
-    pub(super) fn allowed_more(&mut self, allowed: bool) -> Result<(), EngineError> {
+    /// Does what a person said to the question whether more may be spent of a budget, and takes up who waited for that.
+    pub(super) fn allowed_more(&mut self, whose: &str, allowed: bool) -> Result<(), EngineError> {
         match self.account.reached() {
+            _ if !whose.is_empty() => self.accounts.allow(whose, allowed),
             _ if allowed => self.account.raise(),
             Some(limit) => {
                 self.hold(limit)?;
@@ -58,8 +80,8 @@ impl<S: Store> Engine<'_, S> {
             // This process has not come to the limit yet: it will, and it holds then.
             None => self.account.hold(),
         }
-        let state = self.journal.state();
-        self.live.parked.retain(|node| state.waits(node));
+        let still = self.live.parked.iter().filter(|node| self.waits(node)).cloned().collect();
+        self.live.parked = still;
         Ok(())
     }
 

@@ -24,8 +24,8 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
     let spec = chosen(&task.plan, &task.scope, spec)?;
     let place = place::make(task, step, None).await?;
     let brief = brief(task, step, &spec, prompt, &place).await?;
-    let spent = task.state.conversation.spent();
-    let (mut equipment, mut session) = task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), spent, cancel: &task.cancel })?;
+    let (mut equipment, mut session) =
+        task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), talk: &task.state.conversation, cancel: &task.cancel })?;
     lend_submit(&brief, &mut equipment, &mut session);
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
     let ended = converse(task, step, &place, &brief, &mut worker).await;

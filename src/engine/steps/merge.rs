@@ -185,7 +185,7 @@ impl AgentResolver<'_> {
 
     async fn converse(&self, node: &NodeId, place: &Workplace, talk: Conversation, conflict: &Conflict) -> Result<String, Trouble> {
         let task = self.task;
-        let opening = Opening { node, agent: self.agent.clone(), place: place.clone(), spent: talk.spent(), cancel: &task.cancel };
+        let opening = Opening { node, agent: self.agent.clone(), place: place.clone(), talk: &talk, cancel: &task.cancel };
         let (equipment, session) = task.sessions().open(opening)?;
         let root = place.root.clone();
         let told = conflict.clone();

@@ -264,7 +264,7 @@ impl<'a> Election<'a> {
         let talk = node.helper.as_ref().and_then(|name| task.helpers.get(name)).map(|helper| helper.conversation.clone()).unwrap_or_default();
         let message = format!("{}{}", workspace(&task.services, &node, &place), self.told(&ballot).await?);
         let brief = brief(&task.services, &task.plan, &agent, (&message, Some(&schema)));
-        let opening = Opening { node: &node, agent, place, spent: talk.spent(), cancel: &task.cancel };
+        let opening = Opening { node: &node, agent, place, talk: &talk, cancel: &task.cancel };
         let (mut equipment, mut session) = task.sessions().open(opening)?;
         lend_submit(&brief, &mut equipment, &mut session);
         let mut judge = Agent::new(&equipment, session, talk);

@@ -10,7 +10,7 @@ use crate::{
     event::{Brief, CommitId, Delivery, Event, Failure, FailureKind, NodeId, RunStarted, Why},
     git::{CaptureError, Captured, CommitMeta, Content, Joined, TreePolicy, Worktree},
     hooks::Permissions,
-    journal::{Ending, Next, NodeState, Recorder, Spent},
+    journal::{Conversation, Ending, Next, NodeState, Recorder, Spent},
     message::{Message, ProviderTool, SUBMIT},
     plan::{AgentSpec, Plan},
     skills::Shelf,
@@ -63,8 +63,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) node: &'a NodeId,
     pub(crate) agent: Arc<AgentSpec>,
     pub(crate) place: Workplace,
-    /// What it has used itself.
-    pub(crate) spent: &'a Spent,
+    /// What was said in it so far.
+    pub(crate) talk: &'a Conversation,
     pub(crate) cancel: &'a CancellationToken,
 }
 
@@ -89,22 +89,23 @@ impl Task {
 impl Sessions {
     /// Makes a session, with sub-agents where its agent may start some.
     pub(crate) fn open(&self, opening: Opening<'_>) -> Result<(Equipment, Session), Failure> {
-        let Opening { node, agent, place, spent, cancel } = opening;
+        let Opening { node, agent, place, talk, cancel } = opening;
+        let allowance = talk.allowance("");
         let whose = Whose { node, run: &self.run, cancel, pulse: &self.pulse };
         let mut session = self.services.session(whose, agent.clone(), place.clone())?;
         (session.attempt, session.is_retried) = (self.attempt, self.is_retried);
         if !may_delegate(&agent) {
             let named = (format!("the budget of agent `{}`", agent.name), "raise the agent's `max_turns` or `budget`, or split its task");
-            let account = Account::within(&self.account, named, agent.limits, spent);
+            let account = Account::within(&self.account, named, agent.limits, talk.spent()).allowed(allowance, agent.asks);
             return Ok((self.services.equipment(&self.recorder, Arc::new(account), &self.pulse), session));
         }
-        let mut all = *spent;
+        let mut all = *talk.spent();
         let below = |name: &str| node.helper.as_deref().is_none_or(|own| name.strip_prefix(own).is_some_and(|rest| rest.starts_with('-')));
         for (_, helper) in self.helpers.iter().filter(|(name, _)| below(name)) {
             all += *helper.conversation.spent();
         }
         let named = (format!("the budget that {node} shares with its sub-agents"), "raise its `max_turns` or `budget`, or hand over less");
-        let account = Arc::new(Account::within(&self.account, named, agent.limits, &all));
+        let account = Arc::new(Account::within(&self.account, named, agent.limits, &all).allowed(allowance, agent.asks));
         let slots = Semaphore::new(agent.max_parallel.max(1) as usize);
         let sessions = Sessions { account: account.clone(), ..self.clone() };
         session.delegates = Some(Arc::new(SubAgents { sessions, node: node.clone(), agent, place, slots, opened: Mutex::default() }));
@@ -342,7 +343,7 @@ impl SubAgents {
         let talk = known.map(|known| known.conversation.clone()).unwrap_or_default();
         let message = format!("{}{}", workspace(self.services(), node, &place), order.input["prompt"].as_str().unwrap_or_default());
         let brief = brief(self.services(), &self.sessions.plan, agent, (&message, None));
-        let opening = Opening { node, agent: agent.clone(), place: place.clone(), spent: talk.spent(), cancel: order.cancel };
+        let opening = Opening { node, agent: agent.clone(), place: place.clone(), talk: &talk, cancel: order.cancel };
         let (equipment, session) = self.sessions.open(opening)?;
         let mut worker = Agent::new(&equipment, session, talk);
         let ended = self.converse(&brief, &mut worker, &place, order).await;
