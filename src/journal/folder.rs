@@ -17,6 +17,23 @@ const LEAVING: &str = ".leaving-";
 /// The folder of all runs, below the main checkout.
 pub(crate) const STATE: &str = ".spinney/state";
 
+/// What stands in a run's folder, and whether it is a folder.
+const BELONGS: &[(&str, bool)] = &[
+    ("artifacts", true),
+    ("blobs", true),
+    ("caches", true),
+    ("inbox", true),
+    (store::FILE, false),
+    ("journal.db-shm", false),
+    ("journal.db-wal", false),
+    ("lease", false),
+    ("mark", false),
+    ("nowhere", true),
+    ("processes", true),
+    ("rested", false),
+    ("tokens", true),
+];
+
 /// The folder of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -54,6 +71,16 @@ pub enum RunDirError {
         /// Where it was looked for.
         state: PathBuf,
     },
+    /// In a run's folder something stands in the place of something else.
+    #[error("use {}: it is {found}, and {wanted} belongs there", .path.display())]
+    Misplaced {
+        /// What stands there.
+        path: PathBuf,
+        /// What it is, with its article.
+        found: &'static str,
+        /// What belongs there, with its article.
+        wanted: &'static str,
+    },
     /// The name cannot be a folder's.
     #[error("use `{run}` as a run's name: letters, digits, `-`, `_` and `.` make one, at most 100, and no `.` at its start")]
     BadName {
@@ -74,12 +101,26 @@ impl RunDirError {
     /// What can be done about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            RunDirError::NotWritable { .. } => Some("see that this user may write there, and that the file system is not mounted read-only"),
-            RunDirError::Io { source, .. } if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                Some("make room on that file system")
-            }
-            _ => None,
+            RunDirError::NotWritable { source, .. } | RunDirError::Io { source, .. } => mend_of(source),
+            RunDirError::NotAFolder { .. } => Some("move aside what stands there"),
+            RunDirError::Misplaced { .. } => Some("`spinney doctor --repair` puts it aside"),
+            RunDirError::Exists { .. } | RunDirError::Missing { .. } | RunDirError::BadName { .. } => None,
         }
+    }
+}
+
+/// What can be done where something is not writable for want of a right.
+pub(super) const WRITABLE: &str = "see that this user may write there, and that the file system is not mounted read-only";
+/// What can be done where there is no room.
+pub(super) const ROOM: &str = "make room on that file system";
+
+/// Returns what can be done where a file or folder could not be used, where its kind says that.
+pub(crate) fn mend_of(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(WRITABLE),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(ROOM),
+        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::AlreadyExists => Some("move aside what stands there"),
+        _ => None,
     }
 }
 
@@ -177,6 +218,14 @@ impl RunDir {
         let _ = fs::remove_dir_all(&self.path);
     }
 
+    /// Returns what of its folder stands in the place of something else, where `misplaced` finds it.
+    ///
+    /// # Errors
+    /// `RunDirError::Misplaced` with the first.
+    pub fn require_sound(&self) -> Result<(), RunDirError> {
+        misplaced(&self.path).into_iter().next().map_or(Ok(()), Err)
+    }
+
     /// Returns the folder itself: what `SqliteStore`, `Blobs` and `Lease` take.
     pub fn path(&self) -> &Path {
         &self.path
@@ -191,6 +240,23 @@ impl RunDir {
     pub fn processes(&self) -> PathBuf {
         self.path.join("processes")
     }
+}
+
+/// Returns what stands in a run's folder in the place of something else, a link or a pipe say, which whoever opens it may wait for.
+pub(crate) fn misplaced(dir: &Path) -> Vec<RunDirError> {
+    let look = |(name, is_folder): &(&str, bool)| {
+        let path = dir.join(name);
+        let kind = fs::symlink_metadata(&path).ok()?.file_type();
+        let wanted = if *is_folder { "a folder" } else { "a file" };
+        let found = match (kind.is_dir(), kind.is_file(), kind.is_symlink()) {
+            (true, ..) => "a folder",
+            (_, true, _) => "a file",
+            (.., true) => "a link",
+            _ => "neither file nor folder",
+        };
+        (found != wanted).then_some(RunDirError::Misplaced { path, found, wanted })
+    };
+    BELONGS.iter().filter_map(look).collect()
 }
 
 /// Run names come from people and become folders and refs.

@@ -3,6 +3,7 @@
 //! The lock is on an open file, never on the file's existence, so there is nothing stale to clean up. The file says who
 //! holds it, for the message to whoever comes second; it is never deleted, since that would let two owners lock two files
 //! of one name. Where somebody else deletes it all the same, the folder is locked too, and is the same one for everybody.
+use super::folder::{ROOM, WRITABLE, mend_of};
 use crate::clock::Timestamp;
 use std::{
     fmt,
@@ -67,6 +68,7 @@ impl Lease {
     pub fn take(dir: &Path, pid: u32, now: Timestamp) -> Result<Lease, LeaseError> {
         let path = dir.join(FILE);
         let failed = |source| LeaseError::Io { path: path.clone(), source };
+        require_plain(&path).map_err(failed)?;
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         let folder = File::open(dir).map_err(failed)?;
         let mut owner = None;
@@ -96,6 +98,9 @@ impl Lease {
     /// `LeaseError::Io`.
     pub fn owner(dir: &Path) -> Result<Option<LeaseError>, LeaseError> {
         let path = dir.join(FILE);
+        if let Err(source) = require_plain(&path) {
+            return if is_folder_locked(dir) { Ok(Some(held(None, dir.to_owned()))) } else { Err(LeaseError::Io { path, source }) };
+        }
         let mut file = match OpenOptions::new().read(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -103,9 +108,6 @@ impl Lease {
             }
             Err(source) => return Err(LeaseError::Io { path, source }),
         };
-        if !file.metadata().is_ok_and(|found| found.is_file()) {
-            return Err(LeaseError::Io { path, source: io::Error::other("it is no plain file") });
-        }
         let mut owner = None;
         for _ in 0..TRIES {
             match file.try_lock_shared() {
@@ -135,12 +137,9 @@ impl LeaseError {
     /// What can be done about it.
     pub fn hint(&self) -> Option<&'static str> {
         let LeaseError::Io { source, .. } = self else { return None };
-        Some(match source.kind() {
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-                "see that this user may write there, and that the file system is not mounted read-only"
-            }
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on that file system",
-            _ => "`spinney doctor --repair` puts aside what stands there",
+        Some(match mend_of(source) {
+            Some(mend @ (WRITABLE | ROOM)) => mend,
+            Some(_) | None => "`spinney doctor --repair` puts aside what stands there",
         })
     }
 }
@@ -163,6 +162,14 @@ fn lock_both(file: &File, folder: &File) -> Result<(), TryLockError> {
         }
         // Not every file system locks folders.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Nobody could be awaited who opens a pipe for long.
+fn require_plain(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::Error::other("it is no plain file")),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

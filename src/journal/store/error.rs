@@ -1,4 +1,5 @@
 //! What can go wrong with a journal's file, by what a caller can do about it.
+use crate::journal::folder::{ROOM, WRITABLE};
 use rusqlite::{ErrorCode, ffi};
 use std::{
     io,
@@ -154,8 +155,8 @@ impl StoreError {
             StoreError::Database { .. } => Some("`spinney doctor` says whether it is damaged, and what of the run is kept"),
             StoreError::Lost { .. } | StoreError::Unmarked { .. } => Some("`spinney doctor --repair` goes on from the records that are there"),
             StoreError::Newer { .. } => Some("use the Spinney that wrote it, or a newer one"),
-            StoreError::ReadOnly { .. } => Some("see that this user may write there, and that the file system is not mounted read-only"),
-            StoreError::Full { .. } => Some("make room on that file system"),
+            StoreError::ReadOnly { .. } => Some(WRITABLE),
+            StoreError::Full { .. } => Some(ROOM),
             StoreError::Unbegun { .. } => Some("nothing was done by it: `spinney run` begins another"),
             StoreError::Missing { .. } => Some("somebody has removed it, with `git clean -fdx` say; what the run keeps stays under refs/spinney"),
             StoreError::Exists { .. } | StoreError::Busy { .. } | StoreError::Overtaken { .. } | StoreError::Unwritable { .. } | StoreError::Io { .. } => None,
