@@ -17,7 +17,7 @@ mod unanswered;
 use crate::{
     clock::{Clock, Pulse},
     event::{Brief, Event, Failure, FailureKind, Form, NodeId, Why},
-    git::{Workspaces, Worktree},
+    git::{KILLED, Workspaces, Worktree},
     hooks::{Hooks, Permissions},
     journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent, more},
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Ordinal},
@@ -124,7 +124,7 @@ pub trait Words: Send + Sync {
 }
 
 /// Why a session ended without an end of turn.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Trouble {
     /// It failed.
     Failed(Failure),
@@ -132,6 +132,16 @@ pub enum Trouble {
     Parked,
     /// The process is to end, or the run is over; nothing is recorded and resume goes on from here.
     Interrupted,
+}
+
+impl Trouble {
+    /// Returns whether it holds up whoever asked for the work: the work may yet be done.
+    pub fn holds_up(&self) -> bool {
+        match self {
+            Trouble::Failed(failure) => failure.kind == FailureKind::NoRoom,
+            Trouble::Parked | Trouble::Interrupted => true,
+        }
+    }
 }
 
 impl From<Closed> for Trouble {
@@ -169,17 +179,19 @@ where
     E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
 {
     let done = tasks::blocking(work).await.map_err(Failure::from)?;
-    done.map_err(|error| {
-        let failure = Failure::of(kind, error.into().as_ref());
-        Failure { kind: if says_unwritable(&failure.message) { FailureKind::NoRoom } else { kind }, ..failure }.into()
-    })
+    done.map_err(|error| stopping(Failure::of(kind, error.into().as_ref())).into())
+}
+
+/// Makes a failure that is nobody's but the machine's one that stops the process.
+pub(crate) fn stopping(failure: Failure) -> Failure {
+    Failure { kind: if is_of_the_machine(&failure.message) { FailureKind::NoRoom } else { failure.kind }, ..failure }
 }
 
 /// Returns whether the system said that a disk is full or takes no more writes, to this program or to git, which has a word of its own for what it
-/// could not write of an index or a pack; or git, that another one holds a lock for as long as it waited.
-fn says_unwritable(message: &str) -> bool {
-    let full = ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full", "Read-only file system"];
-    full.iter().any(|said| message.contains(said)) || (message.contains("Unable to create '") && message.contains(".lock': File exists"))
+/// could not write of an index or a pack; or git, that another one holds a lock for as long as it waited; or that git is killed each time.
+fn is_of_the_machine(message: &str) -> bool {
+    let said = ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full", "Read-only file system", KILLED];
+    said.iter().any(|said| message.contains(said)) || (message.contains("Unable to create '") && message.contains(".lock': File exists"))
 }
 
 /// An agent at work.

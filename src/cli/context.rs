@@ -2,7 +2,8 @@
 use crate::{
     engine::{Settings, SetupError},
     event::because,
-    journal::{JournalError, StoreError},
+    git::GitError,
+    journal::{JournalError, StoreError, mend_of},
 };
 use std::{
     collections::BTreeMap,
@@ -69,7 +70,7 @@ impl Failed {
     }
 
     /// Adds what to do, where something is known.
-    fn hinted(self, hint: Option<&'static str>) -> Failed {
+    pub(super) fn hinted(self, hint: Option<&'static str>) -> Failed {
         Failed { hint: hint.map(str::to_owned).or(self.hint), ..self }
     }
 }
@@ -84,6 +85,8 @@ impl From<SetupError> for Failed {
     fn from(error: SetupError) -> Failed {
         match &error {
             SetupError::NoWorkflow { hint, .. } => Failed::usage(error.to_string()).hint(hint.clone()),
+            // The machine's, and nothing that was asked for wrongly.
+            SetupError::Git(git @ (GitError::Io { .. } | GitError::Killed { .. } | GitError::CheckoutBusy { .. })) => Failed::of(&error).hinted(git.hint()),
             SetupError::Git(git) => match git.hint() {
                 Some(hint) => Failed::usage(error.to_string()).hint(hint),
                 None => Failed::of(&error),
@@ -116,7 +119,8 @@ impl From<SetupError> for Failed {
                 None => Failed::usage(error.to_string()),
             },
             SetupError::Walls { hint, .. } => Failed::usage(error.to_string()).hint(*hint),
-            SetupError::Secret(_) | SetupError::File { .. } => Failed::usage(error.to_string()),
+            SetupError::Secret(_) => Failed::usage(error.to_string()),
+            SetupError::File { source, .. } => Failed::usage(error.to_string()).hinted(mend_of(source)),
             SetupError::Illegal(_) => Failed::of(&error).hint(
                 "the workflow has other steps than the run was begun with, which `--accept-changes` cannot take: put their names back, or start a new run",
             ),

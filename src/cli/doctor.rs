@@ -27,6 +27,7 @@ pub(super) fn run(args: &args::Doctor, context: &mut Context) -> Result<u8, Fail
     checks.extend(doctor::configuration(opened.as_ref()));
     if let Ok(project) = &opened {
         checks.extend(providers(project)?);
+        checks.extend(health::locks(&project.repo, Clock::system().now(), args.repair).map_err(|error| Failed::of(&error))?);
         checks.extend(health::runs(&project.repo, &context.settings.cache, Clock::system().now(), args.repair).map_err(|error| Failed::of(&error))?);
         checks.extend(open_runs(project, context)?);
     }

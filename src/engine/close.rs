@@ -4,7 +4,7 @@ use super::{
     steps::{self, Services, VIEW_PREFIX},
 };
 use crate::{
-    agent::out_of_budget,
+    agent::{out_of_budget, stopping},
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, StepId, Success},
     git::{self, Content, Expected},
     journal::{Branch, NodeState, Recorder, RunState},
@@ -117,8 +117,8 @@ impl Close {
         });
         let made: Result<(), git::GitError> = made.await.map_err(Failure::from)?;
         made.map_err(|error| {
-            Failure::new(FailureKind::Environment, format!("make the branch `{name}`: {error}"))
-                .hint("the result is kept under refs/spinney; delete or rename the branch and resume")
+            let failure = Failure::new(FailureKind::Environment, format!("make the branch `{name}`: {error}"));
+            stopping(failure.hint("the result is kept under refs/spinney; delete or rename the branch and resume"))
         })?;
         self.recorder.record(Event::BranchMade { name, commit: commit.clone() }).await.map_err(|_| Failure::new(FailureKind::Cancelled, "the run is over"))
     }
@@ -136,7 +136,10 @@ pub(super) async fn join(services: &Services, base: CommitId, tips: Vec<CommitId
     }
     let repo = services.repo.clone();
     let joined = tasks::blocking(move || merge::join(&repo, &base, &tips)).await.map_err(Failure::from)?;
-    joined.map_err(|error| Failure::new(FailureKind::Merge, format!("join the results of the last steps: {error}")).hint("join them with a `merge` step"))
+    joined.map_err(|error| {
+        let failure = Failure::new(FailureKind::Merge, format!("join the results of the last steps: {error}"));
+        stopping(failure.hint("join them with a `merge` step"))
+    })
 }
 
 /// Returns the worktrees of nodes whose work was captured: name, base and commit.

@@ -39,8 +39,8 @@ fn tracked(checkout: &Path, git_dir: &Path, folder: &[u8], git: &Git, libgit2: b
     }
     let mut place = OsString::from("--git-dir=");
     place.push(git_dir);
-    let args = vec!["-c".into(), "core.bare=false".into(), place, "ls-files".into(), "-z".into(), "--cached".into()];
-    let output = git.run(args, checkout, Vec::new())?;
+    let args = ["-c".into(), "core.bare=false".into(), place, "ls-files".into(), "-z".into(), "--cached".into()];
+    let output = git.run(&args, checkout, &[])?;
     if !output.is_success() {
         return Err(program::failed("ls-files".to_owned(), &output));
     }

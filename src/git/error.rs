@@ -1,6 +1,9 @@
 //! What can go wrong with git, by what a caller can do about it.
-use crate::{event::CommitId, sandbox::SandboxError};
+use crate::{event::CommitId, journal::mend_of, sandbox::SandboxError};
 use std::{io, path::PathBuf};
+
+/// What is said of a call of git that was killed each time.
+pub const KILLED: &str = "a signal ended it, again and again";
 
 /// Why git could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,12 @@ pub enum GitError {
     TimedOut {
         /// How long it had.
         minutes: u64,
+    },
+    /// Something ended a call of git, and each that was made in its place: nothing is known by that.
+    #[error("run `git {command}`: {KILLED}")]
+    Killed {
+        /// The command.
+        command: String,
     },
     /// The git program is too old.
     #[error("use git {found}: git 2.41 or newer is needed, for merges without a checkout")]
@@ -139,6 +148,18 @@ pub enum GitError {
         /// The files, sorted.
         paths: Vec<String>,
     },
+    /// Somebody is in the middle of a merge.
+    #[error("move a checkout in the middle of something: there is a {name}")]
+    CheckoutUnfinished {
+        /// The file that says so.
+        name: &'static str,
+    },
+    /// Files of the checkout stand where new ones are to come.
+    #[error("move a checkout with files in the way that git does not know: {}", paths.join(", "))]
+    InTheWay {
+        /// The files, sorted.
+        paths: Vec<String>,
+    },
     /// Files of the checkout were moved, their branch was not, and not all could be brought back.
     #[error("{reason}; these files could not be brought back: {}", paths.join(", "))]
     HalfLanded {
@@ -216,14 +237,17 @@ impl GitError {
             GitError::Bare { .. } => Some("run inside a clone or a worktree of it"),
             GitError::Program(_) | GitError::TooOld { .. } => Some("install git 2.41 or newer and see that it is on PATH"),
             GitError::CheckoutBusy { .. } => Some("try again when it is done; where no git runs there any more, remove that file"),
+            GitError::CheckoutUnfinished { .. } => Some("`git status` says what it is, and how it ends"),
             GitError::HalfLanded { .. } => Some("`git status` shows them; `git restore` brings them back"),
             GitError::LandingLeft { .. } => {
                 Some("the checkout is locked until then: mend what is amiss, make room say, and `spinney land` brings the files back before it begins")
             }
+            GitError::Killed { .. } => Some("see what ends it: where memory is short the system does, and its log says so; then try again"),
             GitError::Unborn { .. } => Some("make a first commit: a run starts from one"),
             GitError::BringsState { .. } => {
                 Some("`git rm -r -q .spinney/state` removes them; with `--cached` the files stay, and are taken for this checkout's own")
             }
+            GitError::Io { source, .. } => mend_of(source),
             GitError::HoldsSecret { .. } => Some("take the value out, or leave the file to git's ignore rules"),
             _ => None,
         }

@@ -63,8 +63,8 @@ impl Fixture {
         let home = self.path("home").to_string_lossy().into_owned();
         let environment = [("HOME", home.as_str()), ("PATH", option_env!("PATH").unwrap_or("/usr/bin:/bin")), ("GIT_CONFIG_NOSYSTEM", "1")];
         let environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let args = args.iter().map(Into::into).collect();
-        super::process::Git::new(environment).and_then(|git| git.run(args, folder, Vec::new())).expect("git starts")
+        let args: Vec<_> = args.iter().map(Into::into).collect();
+        super::process::Git::new(environment).and_then(|git| git.run(&args, folder, &[])).expect("git starts")
     }
 
     pub(crate) fn write(&self, file: &str, content: &str) {

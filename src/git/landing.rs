@@ -1,35 +1,45 @@
 //! The one time the user's checkout is written: when they land a run, by their own command.
 //!
-//! Git does it, as if the user had typed `git merge --ff-only`: it moves the branch only from where it stands to a
-//! descendant, touches no file with changes, and refuses where a file that git does not know would be overwritten, an
-//! ignored one too. Two things differ from the user's own call. Hooks are not run: `core.hooksPath` may lead into the
-//! tree, and then what is landed would bring the program that landing it starts. And nothing is stashed or squashed,
-//! whatever the configuration says. The reflog is kept as the user has it, so that there is a way back.
+//! Git does it in the two steps of a `git merge --ff-only`: it brings files and index forward, touches no file with changes, and
+//! nothing that it does not know, ignored or not; then it moves the branch, only from where it stood to a descendant. Two things
+//! differ from the user's own call. Hooks are not run: `core.hooksPath` may lead into the tree, and then what is landed would bring
+//! the program that landing it starts. And `packed-refs` is not locked, as a merge does for a moment at its end: a git that is
+//! killed then leaves a lock of which nobody can tell whose it is. The reflog is kept as the user has it, so that there is a way back.
 //!
 //! Git takes the lock of the index for the files alone, and moves the branch when it has given that back: whoever commits,
 //! merges or lands in between leaves files of one commit on a branch at another. So the lock, which every git of the user honours,
 //! is held here from before the checkout is looked at until files, branch and index all stand where they should; git works on
 //! an index beside it, which then takes its place. What happens to land at the same time waits for its turn. Where
 //! git fails, the files that it has changed by then go back.
+//!
+//! Where git is killed, alone or with this program, it leaves locks of the branch, of `HEAD` and of `ORIG_HEAD`. Who lands next knows
+//! them by what they hold: the commit that was landed, the one that was landed on, or nothing, while no git is seen at work here.
+//! Any other is somebody's, and stays.
+mod back;
+mod way;
+
 use super::{
     error::GitError,
-    lock::{Lock, own_folder},
-    objects::{Blob, Change},
+    lock::{self, Lock, own_folder},
+    objects::Change,
     path,
-    process::{Git, Output},
+    process::{Git, INDEX, Output, TRIES, killed},
     program::{self, lock_of},
     register,
     repository::{Head, Repository},
+    snapshot::copy_index,
 };
 use crate::{event::CommitId, sandbox};
+use back::take_back;
 use std::{
-    collections::BTreeSet,
     ffi::OsString,
-    fs::{self, OpenOptions},
-    io::{ErrorKind, Write as _},
+    fs,
     ops::Deref,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
+use way::in_the_way;
 
 /// Settings of the engine's own calls that are the user's to choose in their checkout.
 const LEFT_TO_THE_USER: &[&str] = &[
@@ -44,12 +54,13 @@ const LEFT_TO_THE_USER: &[&str] = &[
     "merge.conflictStyle=",
 ];
 
-/// The variable by which git is told its index.
-const INDEX: &str = "GIT_INDEX_FILE";
-
 /// What the lock of an index begins with that a landing holds: one that is left by a death is known by it, and by what follows,
-/// the commit that was landed.
+/// the commit that was landed and the one that it was landed on.
 const HELD: &str = "spinney lands ";
+
+/// How long an empty lock is looked at before it counts as left, and how often: a git that lives has written into it by then.
+const LOOKS: usize = 20;
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Repository {
     /// Waits until nobody else lands anything in a checkout of this repository. What a process has begun here that died over
@@ -82,10 +93,15 @@ impl Repository {
 
     /// Runs git in the checkout that the repository was opened from, which is the user's own and no agent's.
     pub(super) fn in_checkout(&self, args: &[&str]) -> Result<Output, GitError> {
-        self.on_checkout(args, Vec::new(), self.program())
+        self.on_checkout(args, &[], self.program())
     }
 
-    fn on_checkout(&self, args: &[&str], stdin: Vec<u8>, git: &Git) -> Result<Output, GitError> {
+    fn on_checkout(&self, args: &[&str], stdin: &[u8], git: &Git) -> Result<Output, GitError> {
+        git.run(&self.as_the_user(args), self.root(), stdin)
+    }
+
+    /// Returns the arguments of a call with what is the user's to choose as they have it.
+    fn as_the_user(&self, args: &[&str]) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         for pair in self.settings().chunks(2) {
             let setting = pair.last().map(|setting| setting.to_string_lossy()).unwrap_or_default();
@@ -94,7 +110,7 @@ impl Repository {
             }
         }
         all.extend(args.iter().map(OsString::from));
-        git.run(all, self.root(), stdin)
+        all
     }
 }
 
@@ -110,50 +126,84 @@ impl Landing<'_> {
     ///
     /// # Errors
     /// `CheckoutMoved` where something else stands there by now, `CheckoutBusy` while another git is at work in the checkout,
-    /// `CheckoutChanged`, or `Failed` with git's own words, as where the branch is locked or a file is in the way: nothing is
-    /// changed then. `HalfLanded` where files could not be brought back, `LandingLeft` where that could not even be tried.
+    /// `CheckoutChanged`, `CheckoutUnfinished`, `InTheWay`, `Killed`, or `Failed` with git's own words, as where the branch is locked: nothing is changed
+    /// then. `HalfLanded` where files could not be brought back, `LandingLeft` where that could not even be tried.
     pub fn forward(&self, from: &Head, to: &CommitId) -> Result<(), GitError> {
         let repository = self.repository;
-        let held = Held::take(repository, to)?;
+        let held = Held::take(repository, from, to)?;
         let stands = |head: &Head| if head == from { Ok(()) } else { Err(GitError::CheckoutMoved { found: head.commit.clone() }) };
         stands(&repository.head()?)?;
         let changed = repository.tracked_changes()?;
         if !changed.is_empty() {
             return Err(GitError::CheckoutChanged { paths: changed });
         }
-        let moves = format!("start\nupdate HEAD {to} {}\nprepare\nabort\n", from.commit);
-        let free = repository.on_checkout(&["update-ref", "--stdin"], moves.into_bytes(), repository.program())?;
-        if !free.is_success() {
-            stands(&repository.head()?)?;
-            return Err(program::failed("update-ref HEAD".to_owned(), &free));
+        if let Some(name) = ["MERGE_HEAD", "CHERRY_PICK_HEAD"].into_iter().find(|name| repository.git_dir().join(name).exists()) {
+            return Err(GitError::CheckoutUnfinished { name });
         }
-        let args = ["merge", "--ff-only", "--commit", "--no-squash", "--no-autostash", "--no-overwrite-ignore", "--no-stat", "--quiet", &to.0];
-        let merged = repository.on_checkout(&args, Vec::new(), &with_index(repository, &held.beside))?;
-        let now = repository.head()?;
-        if merged.is_success() || now.commit == *to {
-            return held.keep();
+        let paths = in_the_way(repository, &changes(repository, &from.commit, to)?);
+        if !paths.is_empty() {
+            return Err(GitError::InTheWay { paths });
         }
-        let failed = program::failed("merge --ff-only".to_owned(), &merged);
-        let left = match take_back(repository, &from.commit, to) {
-            Ok(left) => left,
-            Err(error) => {
-                // The lock stays, so that whoever lands next takes the files back, and nobody commits them before.
-                held.leave();
-                return Err(GitError::LandingLeft { reason: failed.to_string(), why: error.to_string() });
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let moved = self.attempt(&held, from, to);
+            let now = repository.head()?;
+            let failed = match moved {
+                Err(failed) if now.commit != *to => failed,
+                Ok(()) | Err(_) => return held.keep(),
+            };
+            match take_back(repository, &from.commit, to) {
+                Ok(left) if left.is_empty() => {}
+                Ok(left) => return Err(GitError::HalfLanded { paths: left, reason: failed.to_string() }),
+                Err(error) => {
+                    // The lock stays, so that whoever lands next takes the files back, and nobody commits them before.
+                    held.leave();
+                    return Err(GitError::LandingLeft { reason: failed.to_string(), why: error.to_string() });
+                }
             }
-        };
-        if !left.is_empty() {
-            return Err(GitError::HalfLanded { paths: left, reason: failed.to_string() });
+            stands(&now)?;
+            if !matches!(failed, GitError::Killed { .. }) || tries == TRIES {
+                return Err(failed);
+            }
+            held.copy()?;
         }
-        stands(&now)?;
-        Err(failed)
+    }
+
+    /// Brings files and index forward, and then the branch, which is looked at first, so that files stay where it cannot be moved.
+    fn attempt(&self, held: &Held, from: &Head, to: &CommitId) -> Result<(), GitError> {
+        self.move_branch(from, to, "abort")?;
+        let git = with_index(self.repository, &held.beside);
+        // What was touched since, or has another number by now, is the same; where something is not it says so by its exit code.
+        self.repository.on_checkout(&["update-index", "-q", "--refresh"], &[], &git)?;
+        let args = self.repository.as_the_user(&["read-tree", "-m", "-u", &from.commit.0, &to.0]);
+        let brought = git.run_once(&args, self.repository.root(), &[])?.ok_or_else(|| killed(&args))?;
+        if !brought.is_success() {
+            return Err(program::failed("read-tree".to_owned(), &brought));
+        }
+        self.move_branch(from, to, "commit")
+    }
+
+    /// Makes ready to move the branch, and does it where that is its `end`. Where git is killed over it, nothing that it locked stays so.
+    fn move_branch(&self, from: &Head, to: &CommitId, end: &str) -> Result<(), GitError> {
+        let Landing { repository, .. } = self;
+        let moves = format!("start\nupdate HEAD {to} {0}\nupdate ORIG_HEAD {0}\nprepare\n{end}\n", from.commit);
+        let args = repository.as_the_user(&["update-ref", "-m", &format!("merge {to}: Fast-forward"), "--stdin"]);
+        match repository.program().run_once(&args, repository.root(), moves.as_bytes())? {
+            Some(moved) if moved.is_success() => Ok(()),
+            Some(moved) => Err(program::failed("update-ref HEAD".to_owned(), &moved)),
+            None => {
+                unlock(repository, from, to)?;
+                Err(killed(&args))
+            }
+        }
     }
 
     fn pick_up(&self) -> Result<(), GitError> {
         let repository = self.repository;
         let held = Held::of(repository);
         let said = fs::read(&held.lock).unwrap_or_default();
-        let Some(to) = std::str::from_utf8(&said).ok().and_then(|said| said.strip_prefix(HELD)) else { return Ok(()) };
+        let Some(said) = std::str::from_utf8(&said).ok().and_then(|said| said.strip_prefix(HELD)) else { return Ok(()) };
         // Nobody else lands now: whoever has left this is dead. A git of its own may live on for a moment, and leaves its lock where it died too.
         let lock = lock_of(&held.beside);
         if lock.exists() {
@@ -162,7 +212,9 @@ impl Landing<'_> {
             }
             register::clear(&lock)?;
         }
-        let (head, to) = (repository.head()?, CommitId(to.trim_end().to_owned()));
+        let (head, mut commits) = (repository.head()?, said.split_whitespace().map(CommitId::from));
+        let to = commits.next().unwrap_or_else(|| head.commit.clone());
+        unlock(repository, &Head { commit: commits.next().unwrap_or_else(|| head.commit.clone()), ..head.clone() }, &to)?;
         if head.commit == to && held.beside.exists() {
             held.keep()?;
         } else if head.commit != to && repository.has_commit(&to)? {
@@ -172,6 +224,13 @@ impl Landing<'_> {
         register::clear(&held.beside)?;
         register::clear(&held.lock)
     }
+}
+
+/// Returns whether a lock is one by which a landing holds an index.
+pub(super) fn is_held(lock: &Path) -> bool {
+    lock.ends_with("index.lock")
+        && fs::symlink_metadata(lock).is_ok_and(|found| found.is_file())
+        && fs::read(lock).is_ok_and(|said| said.starts_with(HELD.as_bytes()))
 }
 
 /// The lock of a checkout's index, and a copy of that index to work on.
@@ -197,19 +256,21 @@ impl Held {
         Held { lock: lock_of(&index), beside: repository.git_dir().join("index.spinney"), index }
     }
 
-    /// Takes the lock, for a move to a commit.
-    fn take(repository: &Repository, to: &CommitId) -> Result<Holding, GitError> {
+    /// Takes the lock, for a move from a commit to another.
+    fn take(repository: &Repository, from: &Head, to: &CommitId) -> Result<Holding, GitError> {
         let held = Held::of(repository);
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&held.lock).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => GitError::CheckoutBusy { lock: held.lock.clone() },
-            _ => GitError::io("lock", &held.index)(error),
-        })?;
-        let held = Holding(held);
-        file.write_all(format!("{HELD}{to}\n").as_bytes()).map_err(GitError::io("write", &held.lock))?;
-        if held.index.exists() {
-            fs::copy(&held.index, &held.beside).map_err(GitError::io("copy", &held.index))?;
+        if !lock::say(&held.lock, &own_folder(repository)?.join("lands"), &format!("{HELD}{to} {}\n", from.commit))? {
+            return Err(GitError::CheckoutBusy { lock: held.lock });
         }
+        let held = Holding(held);
+        held.copy()?;
         Ok(held)
+    }
+
+    /// Begins with a copy of the checkout's index.
+    fn copy(&self) -> Result<(), GitError> {
+        register::clear(&lock_of(&self.beside))?;
+        if self.index.exists() { copy_index(&self.index, &self.beside).map_err(GitError::io("copy", &self.index)) } else { register::clear(&self.beside) }
     }
 
     /// Puts the index that was worked on in the place of the checkout's.
@@ -238,72 +299,37 @@ fn with_index(repository: &Repository, index: &Path) -> Git {
     repository.program().with(|environment| drop(environment.insert(INDEX.to_owned(), index.to_string_lossy().into_owned())))
 }
 
-/// Brings those files of the checkout back to `from` that git has made those of `to`; what is neither is left alone. Returns what
-/// does not go back.
-fn take_back(repository: &Repository, from: &CommitId, to: &CommitId) -> Result<Vec<String>, GitError> {
-    let changes = repository.changes(&repository.tree_of(from)?, &repository.tree_of(to)?)?;
-    let own = own_folder(repository)?;
-    let folder = tempfile::Builder::new().prefix("index-").tempdir_in(&own).map_err(GitError::io("make a folder in", own))?;
-    let of = |name: &str, entry: fn(&Change) -> Option<&Blob>| {
-        index_of(repository, &folder.path().join(name), changes.iter().filter_map(|change| Some((change, entry(change)?))))
-    };
-    let (of_from, of_to) = (of("from", |change| change.before.as_ref())?, of("to", |change| change.after.as_ref())?);
-    let not_of_to = different(repository, &of_to)?;
-    let place = |change: &Change| repository.root().join(path::file(&path::unquote(&change.path)));
-    let (mut back, mut left) = (Vec::new(), Vec::new());
-    for change in &changes {
-        let is_there = fs::symlink_metadata(place(change)).is_ok();
-        let begun = || change.after.as_ref().is_some_and(|after| is_begun(repository, &place(change), after));
-        let is_neither = not_of_to.contains(&change.path) && !begun();
-        match (&change.before, &change.after) {
-            (Some(_), Some(_)) if is_neither => {}
-            (Some(_), None) if is_there => {}
-            (Some(_), _) => back.extend([path::unquote(&change.path), vec![0]].concat()),
-            (None, _) if is_there && is_neither => left.push(change.path.clone()),
-            (None, _) if is_there => {
-                fs::remove_file(place(change)).map_err(GitError::io("remove", place(change)))?;
-                // And the folders that were made for it; the first that holds something else ends this.
-                let _ = place(change).ancestors().skip(1).take_while(|folder| *folder != repository.root()).try_for_each(fs::remove_dir);
-            }
-            (None, _) => {}
+fn changes(repository: &Repository, from: &CommitId, to: &CommitId) -> Result<Vec<Change>, GitError> {
+    repository.changes(&repository.tree_of(from)?, &repository.tree_of(to)?)
+}
+
+/// Removes the locks of refs that a git has left which was killed while it moved a branch from a commit to another. Whoever calls has the
+/// turn to land, and knows that one was.
+///
+/// # Errors
+/// `CheckoutBusy` with a lock that is somebody's, or may be.
+fn unlock(repository: &Repository, from: &Head, to: &CommitId) -> Result<(), GitError> {
+    let of_checkout = |name: &str| lock_of(&repository.git_dir().join(name));
+    let mut locks = vec![(of_checkout("HEAD"), None), (of_checkout("ORIG_HEAD"), Some(&from.commit))];
+    locks.extend(from.branch.iter().map(|branch| (lock_of(&repository.common_dir().join(branch)), Some(to))));
+    for (lock, holds) in locks {
+        let Ok(said) = fs::read(&lock) else { continue };
+        let is_ours = holds.is_some_and(|commit| said == format!("{commit}\n").as_bytes()) || (said.is_empty() && is_left(repository, &lock));
+        if !is_ours {
+            return Err(GitError::CheckoutBusy { lock });
         }
+        register::clear(&lock)?;
     }
-    let brought = repository.on_checkout(&["checkout-index", "--force", "-z", "--stdin"], back, &of_from)?;
-    if brought.code.is_none() {
-        return Err(program::failed("checkout-index".to_owned(), &brought));
-    }
-    left.extend(different(repository, &of_from)?);
-    left.sort();
-    Ok(left)
+    Ok(())
 }
 
-/// Returns whether a file is one that git had begun to write: it has the beginning of what it was to have, so that nobody loses anything by its going.
-/// One that is gone was to be written anew.
-fn is_begun(repository: &Repository, file: &Path, to: &Blob) -> bool {
-    match fs::symlink_metadata(file) {
-        Ok(found) if found.is_file() => fs::read(file).ok().zip(repository.blob(&to.id).ok()).is_some_and(|(there, whole)| whole.starts_with(&there)),
-        Ok(_) => false,
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
-}
-
-/// Returns git with an index of these entries alone.
-fn index_of<'c>(repository: &Repository, index: &Path, entries: impl Iterator<Item = (&'c Change, &'c Blob)>) -> Result<Git, GitError> {
-    let mut lines = Vec::new();
-    for (change, Blob { mode, id }) in entries {
-        lines.extend(format!("{} {id}\t", mode.octal()).into_bytes());
-        lines.extend(path::unquote(&change.path));
-        lines.push(0);
-    }
-    let git = with_index(repository, index);
-    let output = repository.on_checkout(&["update-index", "-z", "--index-info"], lines, &git)?;
-    if output.is_success() { Ok(git) } else { Err(program::failed("update-index".to_owned(), &output)) }
-}
-
-/// Returns the files that are not as an index has them.
-fn different(repository: &Repository, git: &Git) -> Result<BTreeSet<String>, GitError> {
-    // It says by its exit code what the next call lists.
-    repository.on_checkout(&["update-index", "-q", "--refresh"], Vec::new(), git)?;
-    let output = repository.on_checkout(&["diff-files", "--name-only", "-z", "--ignore-submodules=dirty"], Vec::new(), git)?;
-    Ok(output.whole("diff-files")?.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(path::quote).collect())
+/// Returns whether an empty lock is one that nobody writes into any more.
+fn is_left(repository: &Repository, lock: &Path) -> bool {
+    let look = || fs::symlink_metadata(lock).ok().filter(|found| found.len() == 0).map(|found| found.ino());
+    let first = look();
+    let stays = (0..LOOKS).all(|_| {
+        std::thread::sleep(LOOK);
+        look() == first
+    });
+    stays && !sandbox::is_at_work("git", &[repository.root(), repository.common_dir()])
 }

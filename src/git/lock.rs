@@ -2,8 +2,10 @@
 use super::{error::GitError, repository::Repository};
 use std::{
     fs::{self, File},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
+use tempfile::TempPath;
 
 /// Held until dropped. The file stays: removing it would let two holders lock two files of one name.
 #[derive(Debug)]
@@ -32,6 +34,18 @@ impl Lock {
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(GitError::io("lock", path)(error)),
         }
+    }
+}
+
+/// Makes a lock as git does, by a file that nobody else can make, which says whose it is from its first moment on; returns whether
+/// it was free. It is written as a `draft` on the same file system first, which nobody else writes at the same time.
+pub(super) fn say(lock: &Path, draft: &Path, words: &str) -> Result<bool, GitError> {
+    fs::write(draft, words).map_err(GitError::io("write", draft))?;
+    let draft = TempPath::try_from_path(draft).map_err(GitError::io("write", draft))?;
+    match draft.persist_noclobber(lock) {
+        Ok(()) => Ok(true),
+        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(GitError::io("lock", lock)(error.error)),
     }
 }
 

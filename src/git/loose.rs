@@ -1,14 +1,15 @@
 //! Refs moved by this process itself, by git's own protocol for files: what is to be moved is locked by `NAME.lock`, compared, and
 //! then renamed into place or removed.
 //!
-//! Only what is plain is done here; for everything else (names that are packed, locked by somebody, symbolic or logged, and
+//! Only what is plain is done here; for everything else (names that are locked by somebody, symbolic or logged, and
 //! whatever is not as it was expected) nothing is touched, and git is asked, which waits, or says in its own words what is wrong.
-//! A name that is not packed is deleted without `packed-refs.lock`, which whoever dies with it leaves in the way of every git of the
-//! user. Somebody may pack it meanwhile, so that it is looked for again afterwards.
+//! A name that is not packed is deleted without a lock of `packed-refs`. Somebody may pack it meanwhile, so that it is looked for
+//! again afterwards.
 use super::{
     error::GitError,
+    packed::Packing,
     program::lock_of,
-    refs::{Expected, OURS, RefMove},
+    refs::{BRANCHES, Expected, OURS, RefMove},
     repository::Repository,
 };
 use std::{
@@ -47,14 +48,22 @@ impl Repository {
             return Ok(false);
         }
         let (written, deleted): (Vec<Held<'_>>, Vec<Held<'_>>) = held.into_iter().partition(|one| one.asked.to.is_some());
+        let mut packing = None;
         if deleted.iter().any(|one| self.may_be_packed(&one.asked.name)) {
-            return Ok(false);
+            packing = self.packing()?;
+            if packing.is_none() {
+                return Ok(false);
+            }
         }
         for Held { file, lock, .. } in written {
             lock.persist(&file).map_err(|error| GitError::io("write", &file)(error.error))?;
         }
+        // First there: what is packed would come to light again.
+        if let Some(packing) = &packing {
+            packing.take_out(&deleted.iter().map(|one| one.asked.name.as_str()).collect())?;
+        }
         for one in deleted {
-            self.delete(one)?;
+            self.delete(one, packing.as_ref())?;
         }
         Ok(true)
     }
@@ -62,7 +71,7 @@ impl Repository {
     /// Returns whether a move is one that nothing but the ref itself takes part in.
     fn is_plain(&self, objects: &git2::Repository, asked: &RefMove) -> bool {
         let is_there = |id: &str| git2::Oid::from_str(id).and_then(|id| Ok(objects.odb()?.exists(id))).unwrap_or(false);
-        asked.name.starts_with(OURS)
+        (asked.name.starts_with(OURS) || (asked.to.is_none() && asked.name.starts_with(BRANCHES)))
             && git2::Reference::is_valid_name(&asked.name)
             && asked.to.as_ref().is_none_or(|to| is_there(&to.0))
             && !self.common_dir().join(&asked.name).is_dir()
@@ -82,31 +91,23 @@ impl Repository {
     }
 
     /// Removes a ref that is locked, and the folders that hold nothing any more.
-    fn delete(&self, Held { asked, file, lock }: Held<'_>) -> Result<(), GitError> {
+    fn delete(&self, Held { asked, file, lock }: Held<'_>, packing: Option<&Packing<'_>>) -> Result<(), GitError> {
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(GitError::io("remove", file)(error)),
             Ok(()) | Err(_) => {}
         }
         lock.close().map_err(GitError::io("unlock", &file))?;
-        if self.may_be_packed(&asked.name) {
-            self.git(["update-ref", "--no-deref", "-z", "--stdin"]).stdin(format!("delete {}\0\0", asked.name).into_bytes()).bytes()?;
+        if packing.is_none() && self.may_be_packed(&asked.name) {
+            match self.packing()? {
+                Some(packing) => packing.take_out(&[asked.name.as_str()].into())?,
+                // It waits for whoever packs.
+                None => drop(self.git(["update-ref", "--no-deref", "-z", "--stdin"]).stdin(format!("delete {}\0\0", asked.name).into_bytes()).bytes()?),
+            }
         }
-        let ours = self.common_dir().join(OURS);
+        let tops = ["refs/heads", OURS].map(|top| self.common_dir().join(top));
         // The first that holds something ends this.
-        let _ = file.ancestors().skip(1).take_while(|folder| folder.starts_with(&ours) && **folder != *ours).try_for_each(fs::remove_dir);
+        let _ = file.ancestors().skip(1).take_while(|folder| tops.iter().any(|top| folder.starts_with(top) && *folder != top)).try_for_each(fs::remove_dir);
         Ok(())
-    }
-
-    /// Returns whether a ref is packed, or may be so in a moment: whoever packs holds a lock until it is done.
-    fn may_be_packed(&self, name: &str) -> bool {
-        let packed = self.common_dir().join("packed-refs");
-        if fs::symlink_metadata(lock_of(&packed)).is_ok() {
-            return true;
-        }
-        match fs::read(&packed) {
-            Ok(text) => text.split(|&byte| byte == b'\n').any(|line| line.strip_suffix(name.as_bytes()).is_some_and(|rest| rest.ends_with(b" "))),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
     }
 
     /// Lists refs at or below a name; `None` where git has to.

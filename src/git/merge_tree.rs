@@ -61,8 +61,8 @@ impl Repository {
         }
         let output = call.arg(&ours.0).arg(&theirs.0).output()?;
         let clean = match output.code {
-            Some(0) => true,
-            Some(1) => false,
+            0 => true,
+            1 => false,
             _ => return Err(program::failed_in(&[self.common_dir().to_owned()], "merge-tree".to_owned(), &output)),
         };
         parse(&output.whole("merge-tree")?, clean).ok_or(GitError::Garbled { command: "merge-tree".to_owned(), reason: "a record is not whole" })

@@ -146,8 +146,8 @@ impl Repository {
     pub fn is_ancestor(&self, older: &CommitId, newer: &CommitId) -> Result<bool, GitError> {
         let output = self.git(["merge-base", "--is-ancestor"]).arg(&older.0).arg(&newer.0).output()?;
         match output.code {
-            Some(0) => Ok(true),
-            Some(1) => Ok(false),
+            0 => Ok(true),
+            1 => Ok(false),
             _ => Err(super::program::failed("merge-base --is-ancestor".to_owned(), &output)),
         }
     }

@@ -1,10 +1,10 @@
 //! Starts the git program, through `sandbox`: with a deadline, in a process group of its own, dead when the call returns.
-use super::error::GitError;
+use super::{error::GitError, program::lock_of, register};
 use crate::sandbox::{Captured, Confinement, Exit, Options, Program, Request, Sandbox};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +14,10 @@ use std::{
 
 /// How long one call may take: checking out a large repository through a slow filter is the longest there is.
 const DEADLINE: Duration = Duration::from_mins(20);
+/// Times that one call is made that something ends by a signal each time, the system for want of memory say.
+pub(super) const TRIES: usize = 3;
+/// The variable by which git is told its index.
+pub(super) const INDEX: &str = "GIT_INDEX_FILE";
 /// How much is kept of an answer that is too long to be kept whole.
 const SHOWN: usize = 1 << 20;
 
@@ -24,16 +28,16 @@ pub(super) struct Output {
     pub(super) stdout: Captured,
     /// Its standard error.
     pub(super) stderr: Captured,
-    /// Its exit code; `None` where a signal ended it.
-    pub(super) code: Option<i32>,
-    /// Whether it was run twice, since a signal ended the first: what that one did may be done already.
+    /// Its exit code.
+    pub(super) code: i32,
+    /// Whether it was run again, since a signal ended one before: what that one did may be done already.
     pub(super) repeated: bool,
 }
 
 impl Output {
     /// Returns whether it ended with code 0.
     pub(super) fn is_success(&self) -> bool {
-        self.code == Some(0)
+        self.code == 0
     }
 
     /// Returns all of its standard output.
@@ -87,13 +91,34 @@ impl Git {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Runs it to its end, on the calling thread.
-    pub(super) fn run(&self, args: Vec<OsString>, cwd: &Path, stdin: Vec<u8>) -> Result<Output, GitError> {
+    /// Runs it to its end, on the calling thread, and again where a signal ends it: that is no answer, and every call may be made again.
+    ///
+    /// # Errors
+    /// `Killed` where that happens each time.
+    pub(super) fn run(&self, args: &[OsString], cwd: &Path, stdin: &[u8]) -> Result<Output, GitError> {
+        self.run_freeing(&[], args, cwd, stdin)
+    }
+
+    /// The same, where what it locks with is known, and nobody else locks with that: it is free again after each that was ended. So
+    /// is its index, which is always one of our own.
+    pub(super) fn run_freeing(&self, locks: &[PathBuf], args: &[OsString], cwd: &Path, stdin: &[u8]) -> Result<Output, GitError> {
+        let of_index = self.environment.get(INDEX).map(|index| lock_of(Path::new(index)));
+        for tried in 0..TRIES {
+            if let Some(output) = self.run_once(args, cwd, stdin)? {
+                return Ok(Output { repeated: tried > 0, ..output });
+            }
+            locks.iter().chain(&of_index).try_for_each(|lock| register::clear(lock))?;
+        }
+        Err(killed(args))
+    }
+
+    /// Runs it to its end; nothing where a signal ended it, or a program that it had started.
+    pub(super) fn run_once(&self, args: &[OsString], cwd: &Path, stdin: &[u8]) -> Result<Option<Output>, GitError> {
         let request = Request {
-            program: Program::Exec { program: "git".into(), args },
+            program: Program::Exec { program: "git".into(), args: args.to_vec() },
             cwd: cwd.to_owned(),
             env: self.environment.clone(),
-            stdin,
+            stdin: stdin.to_vec(),
             timeout: DEADLINE,
             output_cap: SHOWN,
             confine: Confinement::None,
@@ -103,10 +128,25 @@ impl Git {
         }
         let output = self.sandbox.run_blocking(&request)?;
         let code = match output.exit {
-            Exit::Code(code) => Some(code),
-            Exit::Signal(_) => None,
+            Exit::Code(code) => code,
+            Exit::Signal(_) => return Ok(None),
             Exit::TimedOut | Exit::Cancelled => return Err(GitError::TimedOut { minutes: DEADLINE.as_secs() / 60 }),
         };
-        Ok(Output { stdout: output.stdout, stderr: output.stderr, code, repeated: false })
+        // What git says of one that it had started: a filter, say, or another git.
+        let is_lame = code != 0 && output.stderr.text().contains(" died of signal 9");
+        Ok((!is_lame).then_some(Output { stdout: output.stdout, stderr: output.stderr, code, repeated: false }))
     }
+}
+
+/// Makes the error of a call that a signal ended each time.
+pub(super) fn killed(args: &[OsString]) -> GitError {
+    let mut words = args.iter().map(|arg| arg.to_string_lossy());
+    while let Some(word) = words.next() {
+        match &*word {
+            "-c" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            command => return GitError::Killed { command: command.to_owned() },
+        }
+    }
+    GitError::Killed { command: String::new() }
 }

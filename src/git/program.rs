@@ -6,7 +6,11 @@
 //! which wins over every file. Agents must not be able to write that configuration: that is the sandbox's part.
 //! No `GIT_*` variable of the caller gets through, and no command discovers a repository from its folder: an agent could
 //! have put one there.
-use super::{error::GitError, process::Output, register, repository::Repository};
+use super::{
+    error::GitError,
+    process::{INDEX, Output},
+    repository::Repository,
+};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -155,8 +159,8 @@ impl Call<'_> {
 
     /// Has git use this index, without a worktree.
     pub(super) fn index(mut self, index: &Path) -> Self {
-        self.variables.push(("GIT_INDEX_FILE", index.to_string_lossy().into_owned()));
-        self.locking(lock_of(index))
+        self.variables.push((INDEX, index.to_string_lossy().into_owned()));
+        self
     }
 
     /// Says what git locks with, and nobody else does.
@@ -182,8 +186,7 @@ impl Call<'_> {
         self
     }
 
-    /// Runs git and returns what it said, whatever its exit code. Where somebody ends it, the system for want of memory say, it
-    /// is run once more: every call may be.
+    /// Runs git and returns what it said, whatever its exit code.
     pub(super) fn output(self) -> Result<Output, GitError> {
         if self.on_files && !std::fs::symlink_metadata(&self.cwd).is_ok_and(|found| found.is_dir()) {
             return Err(GitError::NoFiles { path: self.cwd });
@@ -196,12 +199,7 @@ impl Call<'_> {
         args.extend(self.args);
         let variables = self.variables.into_iter().map(|(name, value)| (name.to_owned(), value));
         let git = self.repository.program().with(|environment| environment.extend(variables));
-        let output = git.run(args.clone(), &self.cwd, self.stdin.clone())?;
-        if output.code.is_some() {
-            return Ok(output);
-        }
-        self.locks.iter().try_for_each(|lock| register::clear(lock))?;
-        Ok(Output { repeated: true, ..git.run(args, &self.cwd, self.stdin)? })
+        git.run_freeing(&self.locks, &args, &self.cwd, &self.stdin)
     }
 
     /// Runs git and returns its standard output; any exit code but 0 is an error.
@@ -241,11 +239,7 @@ pub(super) fn lock_of(file: &Path) -> PathBuf {
 /// Makes the error of a call that failed.
 pub(super) fn failed(command: String, output: &Output) -> GitError {
     let said = complaint(output);
-    let reason = match (said.is_empty(), output.code) {
-        (false, _) => said,
-        (true, Some(code)) => format!("exit code {code}"),
-        (true, None) => "a signal ended it".to_owned(),
-    };
+    let reason = if said.is_empty() { format!("exit code {}", output.code) } else { said };
     GitError::Failed { command, reason }
 }
 

@@ -38,7 +38,7 @@ pub struct RefMove {
 /// Where the refs of all runs are.
 pub(super) const OURS: &str = "refs/spinney/";
 /// Where the branches are that runs create.
-const BRANCHES: &str = "refs/heads/spinney/";
+pub(super) const BRANCHES: &str = "refs/heads/spinney/";
 
 /// Names the ref by which a run keeps something of a node, whose slug is given: `result`, `checkpoint`.
 pub fn ref_of(run: &RunId, slug: &str, name: &str) -> String {
@@ -67,15 +67,15 @@ impl Repository {
     /// `RefMoved` where one stands elsewhere than expected, `ForeignRef` where one is not ours: that is all but
     /// `refs/spinney/` and, create-only, `refs/heads/spinney/`.
     pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), GitError> {
+        let creates_branch = |entry: &RefMove| entry.name.starts_with(BRANCHES) && entry.to.is_some() && entry.expected == Expected::Absent;
+        if let Some(foreign) = moves.iter().find(|entry| !(entry.name.starts_with(OURS) || creates_branch(entry)) || entry.name.contains('\0')) {
+            return Err(GitError::ForeignRef { name: foreign.name.clone() });
+        }
         if self.move_loose(moves)? {
             return Ok(());
         }
         let mut commands = Vec::new();
         for RefMove { name, to, expected } in moves {
-            let creates_branch = name.starts_with(BRANCHES) && to.is_some() && *expected == Expected::Absent;
-            if !(name.starts_with(OURS) || creates_branch) || name.contains('\0') {
-                return Err(GitError::ForeignRef { name: name.clone() });
-            }
             let old = match expected {
                 Expected::At(commit) => commit.0.as_str(),
                 Expected::Absent | Expected::Any => "",
@@ -113,27 +113,18 @@ impl Repository {
         moves.iter().try_fold(true, |all, entry| Ok(all && self.ref_at(&entry.name)? == entry.to))
     }
 
-    fn lock_of_ref(&self, name: &str) -> PathBuf {
+    pub(super) fn lock_of_ref(&self, name: &str) -> PathBuf {
         program::lock_of(&self.common_dir().join(name))
     }
 
-    /// Removes the locks that git left on a run's refs where it was killed with whoever started it. Whoever calls owns the run.
+    /// Removes the locks that git left on a run's refs where it was killed with whoever started it, and one of ours on those that are
+    /// packed. Whoever calls owns the run.
     ///
     /// # Errors
     /// `Io`.
     pub fn unlock_refs(&self, run: &RunId) -> Result<(), GitError> {
-        let mut folders = vec![self.common_dir().join(format!("{OURS}{run}"))];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-                let path = entry.path();
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "lock") {
-                    register::clear(&path)?;
-                }
-            }
-        }
-        register::clear(&self.lock_of_ref(&branch_of(run)))
+        self.locks_of(run).iter().try_for_each(|lock| register::clear(lock))?;
+        self.unlock_packed_refs()
     }
 
     /// Has the system write to the disk what was stored so far: a branch must not outlive its objects when the power fails.
@@ -203,13 +194,37 @@ impl Repository {
         Ok(listed.lines().find(|folder| !folder.is_empty()).map(str::to_owned))
     }
 
-    /// Deletes the branch of a run, as if the user had: git refuses where it is checked out.
+    /// Deletes the branch of a run, as if the user had: git refuses where it is checked out. Where nothing but the branch itself takes
+    /// part that is done here: a git that is killed over it leaves locks that stop every other one.
     ///
     /// # Errors
     /// `Failed` with git's own words.
     pub fn delete_branch_of(&self, run: &RunId) -> Result<(), GitError> {
-        let output = self.in_checkout(&["branch", "-D", "--quiet", "--end-of-options", short_name(&branch_of(run))])?;
-        if output.is_success() { Ok(()) } else { Err(program::failed("branch -D".to_owned(), &output)) }
+        let branch = branch_of(run);
+        if !self.is_in_use(&branch)? && self.move_loose(&[RefMove { name: branch.clone(), to: None, expected: Expected::Any }])? {
+            return Ok(());
+        }
+        let output = self.in_checkout(&["branch", "-D", "--quiet", "--end-of-options", short_name(&branch)])?;
+        let is_gone = output.is_success() || (output.repeated && self.ref_at(&branch)?.is_none());
+        if is_gone { Ok(()) } else { Err(program::failed("branch -D".to_owned(), &output)) }
+    }
+
+    /// Returns whether a branch is checked out somewhere, or may be in the middle of something there, or has settings.
+    fn is_in_use(&self, branch: &str) -> Result<bool, GitError> {
+        let Some(objects) = self.objects() else { return Ok(true) };
+        let linked = std::fs::read_dir(self.common_dir().join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let at = format!("ref: {branch}");
+        let uses = |folder: PathBuf| {
+            ["rebase-merge", "rebase-apply", "BISECT_START"].iter().any(|name| folder.join(name).exists())
+                || std::fs::read_to_string(folder.join("HEAD")).is_ok_and(|head| head.trim_end() == at)
+        };
+        if linked.chain([self.common_dir().to_owned()]).any(uses) {
+            return Ok(true);
+        }
+        let settings = format!("branch.{}.", short_name(branch));
+        let mut found = false;
+        objects.config()?.entries(None)?.for_each(|entry| found |= entry.name().is_ok_and(|name| name.starts_with(&settings)))?;
+        Ok(found)
     }
 
     /// Returns whether any ref keeps this commit from being collected.

@@ -179,8 +179,8 @@ impl Repository {
     fn of_checkout(&self, args: &[&str]) -> Result<Output, GitError> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(&self.0.git_dir);
-        let args = self.settings().iter().cloned().chain([git_dir]).chain(args.iter().map(Into::into)).collect();
-        self.0.program.run(args, self.common_dir(), Vec::new())
+        let args: Vec<OsString> = self.settings().iter().cloned().chain([git_dir]).chain(args.iter().map(Into::into)).collect();
+        self.0.program.run(&args, self.common_dir(), &[])
     }
 
     /// Opens the object database, where libgit2 supports the repository. Opened anew for each use: it costs less than
@@ -249,7 +249,7 @@ pub fn load_version(environment: &BTreeMap<String, String>) -> Result<String, Gi
 }
 
 fn check_version(program: &Git) -> Result<String, GitError> {
-    let said = program.run(vec!["version".into()], Path::new("/"), Vec::new())?.line();
+    let said = program.run(&["version".into()], Path::new("/"), &[])?.line();
     let found = said.strip_prefix("git version ").unwrap_or(&said);
     match version(found) {
         Some(version) if version >= OLDEST => Ok(found.to_owned()),
@@ -275,7 +275,7 @@ impl Place {
         let from = from.canonicalize().map_err(|error| not_found(error.to_string()))?;
         let ask = |args: &[&str]| {
             let args: Vec<OsString> = ["rev-parse", "--path-format=absolute"].iter().chain(args).map(Into::into).collect();
-            program.run(args, &from, Vec::new())
+            program.run(&args, &from, &[])
         };
         // Without a checkout the last question fails, and what was said before it tells why.
         let output = ask(&["--is-bare-repository", "--is-inside-work-tree", "--git-dir", "--git-common-dir", "--show-toplevel"])?;
@@ -308,8 +308,8 @@ impl Config {
     fn read(common_dir: &Path, with_system: &Git) -> Result<Config, GitError> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(common_dir);
-        let args = vec![git_dir, "config".into(), "--list".into(), "-z".into(), "--show-scope".into()];
-        let output = with_system.run(args, common_dir, Vec::new())?;
+        let args = [git_dir, "config".into(), "--list".into(), "-z".into(), "--show-scope".into()];
+        let output = with_system.run(&args, common_dir, &[])?;
         let (system, own): (Vec<_>, Vec<_>) = entries(&output.whole("config --list")?).into_iter().partition(|entry| entry.scope == "system");
         let pairs = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
         Ok(Config { own: pairs(own), system: pairs(system) })

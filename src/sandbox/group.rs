@@ -208,7 +208,9 @@ pub fn reap(registry: &Path) -> Result<usize, SandboxError> {
     };
     let boot = boot();
     let mut killed = 0;
-    for entry in entries.flatten().take(NOTES_MAX) {
+    // Whoever opened a pipe would wait.
+    let notes = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    for entry in notes.take(NOTES_MAX) {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         let (note, coming) = (Note::parse(name), announced(name, &boot));
@@ -284,6 +286,16 @@ fn is_marked(pid: i32) -> bool {
 /// Returns whether any process has a variable of this value, as far as the system tells; yes where it tells nothing.
 pub fn is_anybodys(name: &str, value: &str) -> bool {
     numbers().is_none_or(|mut all| all.any(|pid| has_variable(pid, &format!("{name}={value}"))))
+}
+
+/// Returns whether any process of a program stands in one of some folders, as far as the system tells; yes where it tells nothing.
+pub fn is_at_work(program: &str, folders: &[&Path]) -> bool {
+    let is_of = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == program);
+    let stands = |pid: i32| match fs::read_link(format!("/proc/{pid}/cwd")) {
+        Ok(cwd) => folders.iter().any(|folder| cwd.starts_with(folder)),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
+    numbers().is_none_or(|mut all| all.any(|pid| is_of(pid) && stands(pid)))
 }
 
 /// Returns whether a process was started with a variable, written `NAME=VALUE`, in its environment.

@@ -25,7 +25,7 @@ mod script;
 pub use capture::{Captured, WHOLE_MAX};
 pub use confine::{Confinement, Walls};
 pub use environment::{clean_env, looks_secret};
-pub use group::{is_anybodys, reap};
+pub use group::{is_anybodys, is_at_work, reap};
 pub use orphans::Orphans;
 
 use crate::{

@@ -87,6 +87,85 @@ fn a_landing_that_died_is_ended_by_the_next() {
     is_clean(&bench);
 }
 
+/// The locks of refs that a git leaves which is killed, alone or with the program, as it moves the branch.
+#[test]
+fn what_a_git_has_locked_that_died_over_a_landing_is_free_again_and_the_locks_of_others_stay() {
+    let (bench, runs) = ran(&["a"]);
+    let (from, to) = (bench.git(&["rev-parse", "HEAD"]), bench.git(&["rev-parse", &format!("spinney/{}", runs[0])]));
+    let of_git = |name: &str| bench.repo().join(".git").join(name);
+    let died = |branch: &str| {
+        left(&bench, to.trim(), &[("new/a.txt", Some("a\n"))]);
+        fs::write(of_git("index.spinney.lock"), "half").unwrap();
+        fs::write(of_git("HEAD.lock"), "").unwrap();
+        fs::write(of_git("ORIG_HEAD.lock"), &from).unwrap();
+        fs::write(of_git("refs/heads/main.lock"), branch).unwrap();
+    };
+    // Somebody moves the branch elsewhere, or switches to another one.
+    died(&from);
+    let said = bench.spinney(&["land", &runs[0]]).code(1);
+    assert!(said.err.contains("refs/heads/main.lock") && said.err.contains("hint: "), "{}", said.err);
+    assert!(bench.spinney(&["doctor"]).out.contains("a process of this program has left it that died"));
+    fs::write(of_git("refs/heads/main.lock"), &to).unwrap();
+    fs::write(of_git("HEAD.lock"), "ref: refs/heads/other\n").unwrap();
+    assert!(bench.spinney(&["land", &runs[0]]).code(1).err.contains("HEAD.lock"));
+    fs::remove_file(of_git("HEAD.lock")).unwrap();
+    bench.spinney(&["land", &runs[0]]).code(0);
+    is_clean(&bench);
+    assert_eq!(bench.git(&["rev-parse", "HEAD"]), to);
+    // Once more, and `doctor --repair` ends it.
+    bench.git(&["reset", "-q", "--hard", from.trim()]);
+    died("");
+    let said = bench.spinney(&["doctor", "--repair"]);
+    assert!(said.out.contains("mended") && said.out.contains("index.lock"), "{}", said.out);
+    is_clean(&bench);
+    assert!(!of_git("HEAD.lock").exists() && !of_git("refs/heads/main.lock").exists() && !of_git("ORIG_HEAD.lock").exists());
+    assert_eq!((bench.git(&["rev-parse", "HEAD"]), bench.repo().join("new/a.txt").exists()), (from, false));
+    bench.spinney(&["land", &runs[0]]).code(0);
+}
+
+#[test]
+fn a_file_that_was_touched_and_is_the_same_is_moved() {
+    let yaml = "version: 1\nname: more\nsteps: { make: { run: \"echo more >> kept.txt\", scope: [\"**\"] } }\n";
+    let bench = Bench::new().file("kept.txt", "kept\n").commit("kept").workflow("more", yaml);
+    bench.run("more", "conversations: []", &[]).0.code(0);
+    fs::remove_file(bench.repo().join("kept.txt")).unwrap();
+    fs::write(bench.repo().join("kept.txt"), "kept\n").unwrap();
+    fs::File::options().write(true).open(bench.repo().join("kept.txt")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    bench.spinney(&["land", &bench.newest().0]).code(0);
+    is_clean(&bench);
+    assert_eq!(fs::read_to_string(bench.repo().join("kept.txt")).unwrap(), "kept\nmore\n");
+}
+
+#[test]
+fn what_git_does_not_know_is_never_overwritten() {
+    let (bench, runs) = ran(&["a"]);
+    fs::write(bench.repo().join(".git/info/exclude"), "new\na.txt\nnew.txt\n").unwrap();
+    let refused = |what: &str| {
+        let said = bench.spinney(&["land", &runs[0]]).code(1);
+        assert!(said.err.contains(what) && said.err.contains("nothing was changed"), "{what}: {}", said.err);
+        is_clean(&bench);
+    };
+    // A file where a folder is to come, a file, a folder with something in it, a link.
+    fs::write(bench.repo().join("new"), "mine\n").unwrap();
+    refused(": new");
+    fs::remove_file(bench.repo().join("new")).unwrap();
+    fs::create_dir_all(bench.repo().join("new/a.txt/deep")).unwrap();
+    fs::write(bench.repo().join("new/a.txt/deep/mine"), "mine\n").unwrap();
+    refused("new/a.txt/deep/mine");
+    fs::remove_file(bench.repo().join("new/a.txt/deep/mine")).unwrap();
+    std::os::unix::fs::symlink("nowhere", bench.repo().join("a.txt")).unwrap();
+    refused(": a.txt");
+    fs::remove_file(bench.repo().join("a.txt")).unwrap();
+    fs::write(bench.repo().join(".git/MERGE_HEAD"), bench.git(&["rev-parse", "HEAD"])).unwrap();
+    refused("MERGE_HEAD");
+    fs::remove_file(bench.repo().join(".git/MERGE_HEAD")).unwrap();
+    bench.spinney(&["land", &runs[0]]).code(0);
+    is_clean(&bench);
+    assert_eq!(fs::read_to_string(bench.repo().join("new/a.txt")).unwrap(), "a\n");
+    // As after a merge of one's own.
+    assert!(bench.git(&["reflog", "-1"]).contains("Fast-forward") && !bench.git(&["rev-parse", "ORIG_HEAD"]).is_empty());
+}
+
 #[test]
 fn what_a_person_wrote_meanwhile_is_not_taken_back() {
     let (bench, runs) = ran(&["a"]);

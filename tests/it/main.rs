@@ -33,6 +33,7 @@ mod invariants;
 mod isolation;
 mod items;
 mod kill;
+mod killed_git;
 mod landing;
 mod language;
 mod limits;

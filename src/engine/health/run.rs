@@ -51,8 +51,10 @@ pub(in crate::engine) enum Mend {
     Drop { name: String, at: CommitId },
     /// The journal goes on from what is there of it.
     Journal,
-    /// What stands in the place of the lease is put aside.
-    Lease,
+    /// What stands in the place of something else is put aside.
+    Aside(PathBuf),
+    /// The locks go that git has left on the run's refs.
+    Unlock(RunId),
 }
 
 /// Why a fault could not be mended. Fits after "failed to".
@@ -83,9 +85,17 @@ impl Mend {
             Mend::View(view) => Ok(view.put_back(repo)?),
             Mend::Drop { name, at } => Ok(repo.delete_ref(name, at)?),
             Mend::Journal => Ok(journal::settle(dir)?),
-            Mend::Lease => Ok(fs::rename(dir.join("lease"), dir.join("lease.aside"))?),
+            Mend::Aside(path) => Ok(fs::rename(path, free_beside(path))?),
+            Mend::Unlock(run) => Ok(repo.unlock_refs(run)?),
         }
     }
+}
+
+/// Returns a name beside a file that nothing has.
+fn free_beside(path: &Path) -> PathBuf {
+    let named = |number: usize| path.with_extension(if number == 0 { "aside".to_owned() } else { format!("aside-{number}") });
+    let free = (0..usize::from(u16::MAX)).map(named).find(|free| fs::symlink_metadata(free).is_err());
+    free.unwrap_or_else(|| named(usize::MAX))
 }
 
 impl Fault {
@@ -122,7 +132,9 @@ pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, dir: &Path, reco
 /// Returns whatever is not as the records of a run say.
 pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
     let kept = settled(run, records);
-    let mut faults = refs(repo, run, (records, &kept))?;
+    // First: what is locked cannot be put in its place.
+    let mut faults = locked(repo, run);
+    faults.extend(refs(repo, run, (records, &kept))?);
     faults.extend(objects(repo, (records, &kept), true)?);
     faults.extend(views::faults(repo, run, records, true));
     faults.extend(torn_refs(repo, run, (records, &kept))?);
@@ -339,6 +351,12 @@ pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, 
     }
     let lost = open.into_iter().filter(|(_, (path, begun))| *begun && is_lost(Path::new(path)));
     lost.map(|(node, (path, _))| (node.owner(), PathBuf::from(path))).collect()
+}
+
+/// Returns the locks that git has left on the run's refs.
+fn locked(repo: &Repository, run: &RunId) -> Vec<Fault> {
+    let fault = |lock: PathBuf| Fault::broken(lock.display().to_string(), "a git has left it that died").mended_by(Mend::Unlock(run.clone()));
+    repo.locks_of(run).into_iter().map(fault).collect()
 }
 
 fn letters(dir: &Path) -> Vec<Fault> {

@@ -8,7 +8,7 @@ use crate::{
     },
     event::{Event, Record, RunId, because},
     git::Repository,
-    journal::{self, Lease, RunDir, StoreError},
+    journal::{self, Lease, RunDir, RunDirError, StoreError, misplaced},
 };
 use std::path::Path;
 
@@ -39,14 +39,22 @@ pub fn faults_of(repo: &Repository, run: &RunId, dir: &Path, records: &[Record])
 
 fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bool)) -> Vec<Check> {
     let good = |detail: String| vec![Check { area: "runs", name: run.0.clone(), verdict: Verdict::Fine, detail, hint: None }];
-    let mut checks = Vec::new();
-    match Lease::owner(dir) {
-        Ok(Some(held)) => return good(format!("it is carried out now: {}", held.holder())),
-        Ok(None) => {}
-        Err(error) => {
-            let fault = Fault::broken("lease", because(&error)).mended_by(Mend::Lease);
-            checks.push(treat(repo, run, dir, (fault, repair)));
-        }
+    let owner = Lease::owner(dir);
+    if let Ok(Some(held)) = &owner {
+        return good(format!("it is carried out now: {}", held.holder()));
+    }
+    let mut checks: Vec<Check> = misplaced(dir)
+        .into_iter()
+        .filter_map(|error| {
+            let RunDirError::Misplaced { path, found, wanted } = error else { return None };
+            let fault = Fault::broken(path.display().to_string(), format!("it is {found}, and {wanted} belongs there")).mended_by(Mend::Aside(path));
+            Some(treat(repo, run, dir, (fault, repair)))
+        })
+        .collect();
+    if let Err(error) = owner
+        && checks.is_empty()
+    {
+        checks.push(said(run, Fault::broken("lease", because(&error)).hint(error.hint().unwrap_or("see that this user may read it")), None));
     }
     // Nobody may take it up while something of it is put in its place.
     let owned = if repair { Lease::take(dir, std::process::id(), now).ok() } else { None };

@@ -2,7 +2,7 @@
 use super::{Services, Task, slug};
 use crate::{
     agent::{Trouble, blocking},
-    event::{CommitId, Event, FailureKind, NodeId, RunId},
+    event::{CommitId, Event, Failure, FailureKind, NodeId, RunId},
     git::{Expected, GitError, ref_of},
     journal::{NodeState, Recorder, RunState},
     plan::{PlannedStep, Work},
@@ -79,10 +79,10 @@ fn one(node: NodeId, attempt: u32, state: &NodeState) -> Option<Unkept> {
     Some(Unkept { node, attempt, base: workspace.base.clone(), known: state.deeds.checkpoint.clone(), captured })
 }
 
-/// Keeps what a failed attempt has in its worktree.
-pub(super) async fn keep_what_there_is(task: &Task) {
+/// Keeps what a failed attempt has in its worktree. What fails keeps no attempt from its end, but for what stops the process.
+pub(super) async fn keep_what_there_is(task: &Task) -> Result<(), Failure> {
     let is_writer = task.plan.step(&task.node.step).is_some_and(works_in_files);
-    let Some(base) = task.own.get().filter(|_| is_writer) else { return };
+    let Some(base) = task.own.get().filter(|_| is_writer) else { return Ok(()) };
     let unkept = Unkept {
         node: task.node.clone(),
         attempt: task.state.attempts,
@@ -90,8 +90,13 @@ pub(super) async fn keep_what_there_is(task: &Task) {
         known: task.state.deeds.checkpoint.clone(),
         captured: task.captured.get().cloned(),
     };
-    if let Err(Trouble::Failed(failure)) = unkept.keep(&task.services, &task.recorder).await {
-        tracing::warn!(target: trace::TARGET, "the files of {} could not be kept as a checkpoint: {}", task.node, failure.message);
+    match unkept.keep(&task.services, &task.recorder).await {
+        Err(Trouble::Failed(failure)) if failure.kind == FailureKind::NoRoom => Err(failure),
+        Err(Trouble::Failed(failure)) => {
+            tracing::warn!(target: trace::TARGET, "the files of {} could not be kept as a checkpoint: {}", task.node, failure.message);
+            Ok(())
+        }
+        Ok(_) | Err(Trouble::Parked | Trouble::Interrupted) => Ok(()),
     }
 }
 

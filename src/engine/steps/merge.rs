@@ -4,7 +4,7 @@ use super::{
     session::{self, Opening},
 };
 use crate::{
-    agent::{Agent, Trouble, blocking, note},
+    agent::{Agent, Trouble, blocking, note, stopping},
     event::{CommitId, Event, Failure, FailureKind, Isolation, MergeProgress, NodeId, Success},
     git::{CommitMeta, TreePolicy, Worktree},
     journal::Conversation,
@@ -16,10 +16,7 @@ use async_trait::async_trait;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 /// Bytes of one conflicted file that a resolver is shown at once; it can read the rest.
@@ -29,10 +26,10 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
     let onto = place::start(task, Isolation::Merge).await?;
     let verify = spec.verify.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
     let env = place::environment(task, step)?;
-    let parked = AtomicBool::new(false);
-    let resolver = spec.resolver.as_ref().map(|agent| AgentResolver { task, agent, env: env.clone(), parked: &parked, settled: Mutex::default() });
+    let held = OnceLock::new();
+    let resolver = spec.resolver.as_ref().map(|agent| AgentResolver { task, agent, env: env.clone(), held: &held, settled: Mutex::default() });
     let verifier = (!verify.is_empty()).then_some(Checks { task, step, commands: verify, env });
-    let told = Told { task, parked: &parked };
+    let told = Told { task, held: &held };
     let job = Integration {
         repository: &task.services.repo,
         run: &task.run.run,
@@ -57,8 +54,8 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
     if task.cancel.is_cancelled() {
         return Err(Trouble::Interrupted);
     }
-    if parked.load(Ordering::SeqCst) {
-        return Err(Trouble::Parked);
+    if let Some(trouble) = held.get().cloned() {
+        return Err(trouble);
     }
     match joined {
         Ok(report) => {
@@ -79,7 +76,9 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &MergeSpec) -> Re
                 .hint("the joined commit and all sources keep their refs under refs/spinney")
                 .into())
         }
-        Err(error @ (MergeError::Unsettled { .. } | MergeError::Git(_) | MergeError::Panicked(_))) => Err(Failure::of(FailureKind::Merge, &error).into()),
+        Err(error @ (MergeError::Unsettled { .. } | MergeError::Git(_) | MergeError::Panicked(_))) => {
+            Err(stopping(Failure::of(FailureKind::Merge, &error)).into())
+        }
     }
 }
 
@@ -94,13 +93,14 @@ async fn clear_away(task: &Task, mut sessions: BTreeSet<String>) {
 /// would follow from that is recorded.
 struct Told<'a> {
     task: &'a Task,
-    parked: &'a AtomicBool,
+    /// What holds it up, once something does.
+    held: &'a OnceLock<Trouble>,
 }
 
 #[async_trait]
 impl Progress for Told<'_> {
     async fn record(&self, progress: MergeProgress) -> Result<(), Failure> {
-        if self.task.cancel.is_cancelled() || self.parked.load(Ordering::SeqCst) {
+        if self.task.cancel.is_cancelled() || self.held.get().is_some() {
             return Err(Failure::new(FailureKind::Cancelled, "the merge was interrupted"));
         }
         let event = Event::MergeAdvanced { node: self.task.node.clone(), progress };
@@ -137,7 +137,8 @@ struct AgentResolver<'a> {
     task: &'a Task,
     agent: &'a Arc<AgentSpec>,
     env: BTreeMap<String, String>,
-    parked: &'a AtomicBool,
+    /// What holds it up, once something does.
+    held: &'a OnceLock<Trouble>,
     settled: Mutex<BTreeSet<String>>,
 }
 
@@ -146,11 +147,13 @@ impl Resolver for AgentResolver<'_> {
     async fn resolve(&self, conflict: &Conflict) -> Resolution {
         match self.settle(conflict).await {
             Ok(resolution) => resolution,
-            Err(trouble @ Trouble::Parked) => {
-                self.parked.store(true, Ordering::SeqCst);
+            Err(trouble) => {
+                if trouble.holds_up() {
+                    // Who was first.
+                    let _ = self.held.set(trouble.clone());
+                }
                 Resolution::GaveUp { reason: failure(trouble).message }
             }
-            Err(trouble) => Resolution::GaveUp { reason: failure(trouble).message },
         }
     }
 }

@@ -180,14 +180,20 @@ pub(super) async fn run(task: Task) -> End {
     let span = trace::step(&task.node, task.state.attempts);
     let ended = within(&task, step, do_work(&task, step)).instrument(span.clone()).await;
     note(&span, &ended);
+    if let Err(Trouble::Failed(failure)) = &ended
+        && failure.kind == FailureKind::NoRoom
+    {
+        // It is gone on with as it is.
+        return End::Finished(failure.clone().into());
+    }
     if matches!(ended, Ok(_) | Err(Trouble::Failed(_))) {
         place::drop_scratch(&task, step).await;
     }
     match ended {
         Ok(success) => End::Finished(Outcome::Succeeded(success)),
         Err(Trouble::Failed(failure)) => {
-            keep::keep_what_there_is(&task).await;
-            End::Finished(failure.into())
+            let kept = keep::keep_what_there_is(&task).await;
+            End::Finished(kept.err().unwrap_or(failure).into())
         }
         Err(Trouble::Parked) => End::Parked,
         Err(Trouble::Interrupted) => End::Interrupted,

@@ -224,11 +224,11 @@ impl<'a> Election<'a> {
         for (number, end) in ends {
             match end {
                 Ok(vote) => votes.push(vote),
-                Err(Trouble::Failed(why)) => {
+                Err(Trouble::Failed(why)) if why.kind != FailureKind::NoRoom => {
                     record(self.task, SelectProgress::Abstained { vote: number, reason: why.message.clone(), kind: why.kind }).await?;
                     failure = Some(why);
                 }
-                Err(other @ Trouble::Parked) => trouble = Some(other),
+                Err(other @ (Trouble::Failed(_) | Trouble::Parked)) => trouble = Some(other),
                 Err(other @ Trouble::Interrupted) => trouble = trouble.or(Some(other)),
             }
         }

@@ -216,8 +216,10 @@ impl Delegates for SubAgents {
         let node = self.helper(order.name);
         match self.run(&node, &agent, order).await {
             Ok(done) => Ok(done),
-            Err(Trouble::Failed(failure)) => Ok(Done { output: self.failed(&node, order.base, &failure).await, work: None }),
-            Err(trouble @ (Trouble::Parked | Trouble::Interrupted)) => Err(trouble),
+            Err(Trouble::Failed(failure)) if failure.kind != FailureKind::NoRoom => {
+                Ok(Done { output: self.failed(&node, order.base, &failure).await, work: None })
+            }
+            Err(trouble) => Err(trouble),
         }
     }
 
