@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Inbox, InboxError, Letter, Says, Tokens, Unheard, listeners, secrets_here, who_can_be_told},
+    engine::{Inbox, InboxError, Letter, Says, SetupError, Tokens, Unheard, listeners, secrets_here, who_can_be_told},
     event::{Form, NodeId, RunId},
     journal::{self, Lease, Question, RunDir},
     source,
@@ -232,6 +232,7 @@ fn listening(found: &FoundRun, report: &Report, step: &str, then: &args::Then, c
 /// Writes letters and sees to it that they are taken up: by the process that has the run, or by this one.
 /// What was answered is said back, beside what is put out for programs.
 fn send(dir: &RunDir, run: &RunId, (letters, back): (&[Letter], Option<&str>), then: &args::Then, context: &mut Context) -> Result<u8, Failed> {
+    dir.require_sound().map_err(SetupError::from)?;
     let records = journal::read(dir.path())?;
     let started = Report::of(&records).started;
     let secrets = started.map(|started| secrets_here(&started, &context.settings.environment)).unwrap_or_default();
@@ -239,7 +240,7 @@ fn send(dir: &RunDir, run: &RunId, (letters, back): (&[Letter], Option<&str>), t
     let post = |letter| {
         inbox.post(letter).map_err(|error| match &error {
             InboxError::Answered { .. } => Failed::of(&error).hint(format!("`spinney show {run}` shows how it stands")),
-            InboxError::TooLong | InboxError::Io { .. } => Failed::of(&error),
+            InboxError::TooLong | InboxError::Io { .. } => Failed::of(&error).hinted(error.hint()),
         })
     };
     let posted: Vec<(String, &Letter)> = letters.iter().map(|letter| Ok((post(letter)?, letter))).collect::<Result<_, Failed>>()?;

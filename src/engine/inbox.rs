@@ -6,7 +6,7 @@
 use crate::{
     clock::Timestamp,
     event::{BlobId, NodeId},
-    journal::account,
+    journal::{account, mend_of},
     secrets::Secrets,
 };
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,16 @@ pub enum InboxError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl InboxError {
+    /// What can be done about it, where that is plain.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            InboxError::Io { source, .. } => mend_of(source),
+            InboxError::Answered { .. } | InboxError::TooLong => None,
+        }
+    }
 }
 
 impl Inbox {

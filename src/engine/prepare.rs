@@ -105,8 +105,9 @@ impl Project {
         }
         let state = RunDir::state(self.checkout());
         let (run, dir) = new_run(&state, &plan.name)?;
+        let (clock, given) = (options.clock.clone(), options.given.clone());
         let first = || -> Result<_, SetupError> {
-            let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
+            let lease = Lease::take(dir.path(), std::process::id(), clock.now())?;
             let store = SqliteStore::create(dir.path(), &run)?;
             let blobs = Blobs::new(dir.path()).without(&secrets);
             let script = models.script.as_ref().map(|text| blobs.put(text.as_bytes())).transpose()?;
@@ -127,16 +128,19 @@ impl Project {
                 script,
                 replays: models.replay.is_some(),
                 origin,
-                given: options.given.clone(),
+                given,
             };
             origin::keep_held(&self.repo, &run, &started.base, &held)?;
-            let mut journal = Journal::new(store, RunState::new(plan), options.clock.clone()).without(&secrets);
+            let mut journal = Journal::new(store, RunState::new(plan), clock).without(&secrets);
             let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
-            Ok((lease, journal, begun))
+            let services = self.services((&run, journal.state().plan(), &begun), (&dir, secrets), models, options)?;
+            Ok((lease, services, journal, begun))
         };
-        // Where its first records cannot be kept nothing of the run is.
-        let (lease, journal, begun) = first().inspect_err(|_| origin::take_back(&self.repo, &dir, &run))?;
-        let services = self.services((&run, journal.state().plan(), &begun), (&dir, secrets), models, options)?;
+        // Where its first records cannot be kept, or what it needs cannot be made, nothing of the run is.
+        let (lease, services, journal, begun) = first().inspect_err(|_| {
+            origin::take_back(&self.repo, &dir, &run);
+            let _nothing_in_it = fs::remove_dir_all(self.worktrees_of(&run));
+        })?;
         restore_artefacts(&services, journal.state(), &begun)?;
         services.cache.prune(&services.repo);
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run, lease, warnings: Vec::new() })
@@ -148,6 +152,7 @@ impl Project {
     /// Where it is over, somebody else has it, or what it was pinned to has changed and that is not accepted.
     pub fn resume(&self, run: &RunId, plan: Arc<Plan>, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let dir = RunDir::open(&RunDir::state(self.checkout()), run)?;
+        dir.require_sound()?;
         let lease = Lease::take(dir.path(), std::process::id(), options.clock.now())?;
         let (store, records) = SqliteStore::open(dir.path())?;
         let torn = store.is_after_loss() && !dir.is_at_rest();
@@ -243,6 +248,11 @@ impl Project {
         secrets::outside(sandbox::clean_env(&self.settings.environment), secrets)
     }
 
+    /// Returns where the worktrees of a run stand.
+    fn worktrees_of(&self, run: &RunId) -> PathBuf {
+        self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0)
+    }
+
     fn services(
         &self,
         (run, plan, records): (&RunId, &Plan, &[Record]),
@@ -250,7 +260,7 @@ impl Project {
         models: &Models,
         options: RunOptions,
     ) -> Result<Services, SetupError> {
-        let folder = self.settings.cache.join("worktrees").join(self.repo.id()).join(&run.0);
+        let folder = self.worktrees_of(run);
         let repo = self.repo.registered(&dir.processes())?;
         let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private).without(&secrets);
         let path = self.settings.environment.get("PATH").map(Into::into);

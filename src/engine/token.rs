@@ -2,7 +2,10 @@
 //!
 //! A token is known to whoever was told it. What is kept is its hash: in the run's folder, with the question that it
 //! answers, and in the user's cache, with the run's folder. It is used up when an answer by it is written.
-use crate::event::{BlobId, NodeId, hex};
+use crate::{
+    event::{BlobId, NodeId, hex},
+    journal::read_plain,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -53,7 +56,7 @@ impl Tokens {
     pub fn find(cache: &Path, token: &str) -> Option<(PathBuf, Claim)> {
         let hash = hash(token);
         let run = PathBuf::from(fs::read_to_string(folder(cache).join(&hash)).ok()?);
-        let claim = serde_json::from_slice(&fs::read(run.join("tokens").join(&hash)).ok()?).ok()?;
+        let claim = serde_json::from_slice(&read_plain(&run.join("tokens").join(&hash)).ok()?).ok()?;
         Some((run, claim))
     }
 

@@ -232,6 +232,29 @@ fn a_disk_that_takes_no_more_writes_stops_the_run_and_fails_nobody() {
     assert_eq!(bench.git(&["show", &format!("spinney/{run}:made.txt")]), "made\n");
 }
 
+#[test]
+fn a_run_that_cannot_make_its_worktrees_leaves_nothing_and_a_resume_says_what_to_do() {
+    if !possible("a read-only file system", &INSIDE) {
+        return;
+    }
+    let yaml = "version: 1\nname: late\nsteps:\n  ask: { approve: { message: \"Go on?\" } }\n  make: { needs: [ask], run: \"echo made > made.txt\", scope: [made.txt] }\n";
+    let bench = Bench::new().workflow("late", yaml);
+    let cache = bench.path("cache").display().to_string();
+    let read_only = format!("mount --bind {cache} {cache} && mount -o remount,bind,ro {cache}\n");
+    let said = inside(&bench, &format!("{read_only}spinney run late --unconfined; echo \"run $?\"; spinney runs"));
+    assert!(said.out.contains("run 1\nThere are no runs yet"), "{said:?}");
+    assert!(said.err.contains("Read-only file system") && said.err.contains("hint: see that this user may write there"), "{said:?}");
+    assert_eq!(bench.git(&["for-each-ref", "refs/spinney"]), "");
+    bench.spinney(&["run", "late", "--script", &bench.script("conversations: []")]).code(3);
+    let run = bench.newest().0;
+    bench.spinney(&["approve", &run, "--no-resume"]).code(0);
+    fs::remove_dir_all(bench.path("cache/spinney/worktrees")).unwrap();
+    let said = inside(&bench, &format!("{read_only}spinney resume {run} --unconfined; echo \"resume $?\""));
+    assert!(said.out.contains("resume 1\n") && said.err.contains(&run), "{said:?}");
+    assert!(said.err.contains("Read-only file system") && said.err.contains("hint: see that this user may write there"), "{said:?}");
+    bench.spinney(&["resume", &run, "--unconfined"]).code(0);
+}
+
 fn is_end(event: &Event) -> bool {
     matches!(event, Event::StepFinished { .. })
 }

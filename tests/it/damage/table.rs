@@ -310,6 +310,57 @@ fn journal() -> Vec<Row> {
     ]
 }
 
+/// Makes something else of what has a name in the run's folder.
+fn replace(scene: &Scene, name: &str, kind: &str) {
+    let path = scene.dir().join(name);
+    let _ = fs::remove_dir_all(&path);
+    let _ = fs::remove_file(&path);
+    match kind {
+        "pipe" => assert!(Command::new("mkfifo").arg(&path).status().unwrap().success()),
+        "link" => std::os::unix::fs::symlink(scene.bench.path("home"), &path).unwrap(),
+        "file" => fs::write(&path, "something else").unwrap(),
+        _ => fs::create_dir(&path).unwrap(),
+    }
+}
+
+/// Neither does anybody wait for the other end of a pipe, nor is anything written to where a link leads.
+#[test]
+fn whatever_stands_in_the_place_of_something_is_named_and_put_aside() {
+    let scene = Scene::new();
+    let bench = &scene.bench;
+    let folders = ["artifacts", "blobs", "caches", "inbox", "nowhere", "processes", "tokens"];
+    let files = ["journal.db", "journal.db-shm", "journal.db-wal", "lease", "mark", "rested"];
+    let each = folders.iter().flat_map(|name| ["pipe", "file", "link"].map(|kind| (*name, kind)));
+    let each = each.chain(files.iter().flat_map(|name| ["pipe", "folder", "link"].map(|kind| (*name, kind))));
+    for (at, (name, kind)) in each.enumerate() {
+        // The pipes, and of the others one of a name.
+        if kind != "pipe" && at % 2 == 0 {
+            continue;
+        }
+        scene.restore();
+        replace(&scene, name, kind);
+        let word = match kind {
+            "pipe" => "neither file nor folder",
+            kind => kind,
+        };
+        let is_told = |text: &str| text.contains(&format!("{}/{name}", scene.run)) && text.contains(word) && text.contains("belongs there");
+        let found = doctor(bench, &[]);
+        assert!(found.contains("broken ") && is_told(&found), "{name} as {kind}: {found}");
+        for command in ["resume", "approve", "cancel"] {
+            let said = bench.spinney(&[command, &scene.run.0]);
+            assert!(said.code != 0 && said.err.contains("hint: "), "{command} with {name} as {kind}: {said:?}");
+        }
+        assert_eq!(fs::read_dir(bench.path("home")).unwrap().count(), 0, "{name} as {kind}");
+        doctor(bench, &["--repair"]);
+        let after = doctor(bench, &[]);
+        assert!(!is_told(&after), "{name} as {kind}: {after}");
+        if !["journal.db", "blobs"].contains(&name) {
+            let answered = bench.spinney(&["resume", &scene.run.0, "--unconfined", "--on-ask", "allow"]);
+            assert_eq!(answered.code, 0, "{name} as {kind}: {answered:?}");
+        }
+    }
+}
+
 fn hold(rows: &[Row]) {
     let scene = Scene::new();
     let bench = &scene.bench;
