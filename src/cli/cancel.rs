@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Inbox, InboxError, give_up},
+    engine::{Files, Inbox, InboxError, SetupError, give_up},
     event::{Event, FailureKind, Outcome, Record, RunId},
     journal::{self, Lease},
 };
@@ -21,15 +21,21 @@ const LOOKS: usize = 400;
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn run(args: &args::Cancel, context: &mut Context) -> Result<u8, Failed> {
-    let FoundRun { dir, run, records, .. } = load_run(context, &args.run)?;
+    let FoundRun { repo, dir, run, records } = load_run(context, &args.run)?;
     if let Some(Event::RunFinished { outcome }) = records.last().map(|record| &record.event) {
         let word = if is_cancelled(outcome) { "cancelled" } else { outcome.word() };
         return Err(Failed::usage(format!("cancel the run `{run}`: it is over, and {word}")).hint(format!("`spinney show {run}` shows what it did")));
     }
+    dir.require_sound().map_err(SetupError::from)?;
     let inbox = Inbox::of(dir.path());
     let by = answer::by(args.by.as_ref(), context);
     if args.as_it_stands {
-        give_up(&dir, &by, &Clock::system()).map_err(|error| Failed::of(&error).hint(format!("`spinney cancel {run}` ends one that is carried out")))?;
+        let files = Files { repo: &repo, cache: &context.settings.cache, environment: &context.settings.environment };
+        let unkept = give_up(&dir, files, &by, &Clock::system());
+        let unkept = unkept.map_err(|error| Failed::of(&error).hint(format!("`spinney cancel {run}` ends one that is carried out")))?;
+        for why in &unkept {
+            context.note(&format!("warning: {}", line(why, 500)));
+        }
         put(context, &format!("Run {run} is cancelled as it stood, without its `finally`. `spinney show {run}` shows what it did.\n"))?;
         return Ok(0);
     }
@@ -37,7 +43,7 @@ pub(super) fn run(args: &args::Cancel, context: &mut Context) -> Result<u8, Fail
         Ok(name) => Some(name),
         // Somebody has said so already.
         Err(InboxError::Answered { .. }) => None,
-        Err(error) => return Err(Failed::of(&error)),
+        Err(error) => return Err(Failed::of(&error).hinted(error.hint())),
     };
     for _ in 0..LOOKS {
         if let Some(why) = name.as_deref().and_then(|name| inbox.refusal(name)) {

@@ -46,7 +46,7 @@ pub use clean::{CleanError, Cleaning, Fate, clean, orphans};
 pub use configuration::{Configuration, MODEL_VARIABLE, Setting, Untrusted};
 pub use decide::{Command, Live, decide};
 pub use frames::unmade_outputs;
-pub use give_up::{GiveUpError, give_up};
+pub use give_up::{Files, GiveUpError, give_up};
 pub use inbox::{Inbox, InboxError, Letter, Says};
 pub use listeners::{Unheard, listeners, who_can_be_told};
 pub use origin::{Again, Moved, Reset, ResetError, Whence};

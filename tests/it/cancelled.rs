@@ -168,6 +168,29 @@ fn a_run_without_its_secret_is_ended_as_it_stands() {
     assert_eq!(state(&bench, &run.0), "cancelled");
 }
 
+#[test]
+fn what_agents_had_in_their_files_is_kept_of_a_run_that_is_ended_as_it_stands() {
+    let flow = "version: 1\nname: keys\nsecrets: [TOKEN]\nagents: { coder: { system: \"You code.\", access: write, permissions: { ask: [\"Bash(touch:*)\"] } } }\n\
+                steps: { work: { agent: coder, prompt: \"Work.\" } }\n";
+    let script = "conversations: [{ turns: [{ calls: [{ tool: Write, input: { file_path: work.txt, content: half } }] }, { calls: [{ tool: Bash, input: { command: \"touch more\" } }] }, { say: done }] }]\n";
+    for known in [true, false] {
+        let bench = Bench::new().workflow("keys", flow).env("TOKEN", "a-long-enough-secret");
+        bench.run("keys", script, &["--unconfined"]).0.code(3);
+        let run = bench.newest();
+        let bench = if known { bench } else { bench.env("TOKEN", "") };
+        let said = bench.spinney(&["cancel", &run.0, "--as-it-stands"]).code(0);
+        let records = bench.records(&run);
+        invariants::check(&records, &bench.repo());
+        let kept = records.iter().find_map(|record| if let Event::CheckpointKept { commit, .. } = &record.event { Some(commit) } else { None });
+        // No commit may hold a value that nobody here knows.
+        assert_eq!((kept.is_some(), said.err.contains("stay where they are")), (known, !known), "{said:?}");
+        if let Some(commit) = kept {
+            assert_eq!(bench.git(&["show", &format!("{commit}:work.txt")]), "half");
+            assert!(bench.spinney(&["show", &run.0]).out.contains(&commit.0[..10]));
+        }
+    }
+}
+
 /// A kill between the letter and its being taken up leaves it: the list of runs tells of it.
 #[test]
 fn a_word_that_waits_to_be_taken_up_is_told_by_the_list_of_runs() {
