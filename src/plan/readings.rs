@@ -268,6 +268,9 @@ impl<'a> Reader<'a> {
             let message = format!("a condition must give true or false, this gives {}", kind.words());
             let error = Diagnostic::error(codes::NOT_AN_EXPRESSION, &source, span, message);
             self.found.report(error.help("compare it: `x == 0`, `x != \"\"`, `x | length > 0`, `x is defined`"));
+        } else if let (Use::Condition, Some((_, part)), true) = (used, &examined.gives, errors.is_empty()) {
+            let (source, span) = locate(part.clone());
+            self.not_null(&examined, "null is neither true nor false", &Spot { source, span }, sight);
         }
         for reading in examined.readings {
             let (source, span) = locate(reading.span.clone());

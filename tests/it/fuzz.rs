@@ -160,7 +160,7 @@ fn mutated(rng: &mut Rng, corpora: &[Vec<Vec<u8>>; 2]) -> Vec<u8> {
     };
     let mut lines: Vec<String> = pick(rng).lines().map(str::to_owned).collect();
     let others: Vec<String> = pick(rng).lines().map(str::to_owned).collect();
-    for _ in 0..rng.usize(1..8) {
+    for _ in 0..rng.usize(1..5) {
         if lines.is_empty() || others.is_empty() {
             break;
         }
@@ -251,7 +251,7 @@ fn whatever_the_bytes_they_are_read_or_refused() {
     }
     let all = cases * seeds.len() as u64;
     assert!(read * 50 > all, "some of the cases can be read: {read} of {all}");
-    assert!(changed * 4 > all, "many of the changed files can be read: {changed} of {all}");
+    assert!(changed * 6 > all, "many of the changed files can be read: {changed} of {all}");
 }
 
 #[test]

@@ -12,12 +12,19 @@ use crate::{
         schemas,
         shapes::Shape,
     },
-    prompts::{self, ENTRY, Gives, Goes, Kind, Reading},
+    prompts::{self, ENTRY, Examined, Gives, Goes, Kind, Reading},
     source::{Diagnostic, Span, codes},
     workflow::{Join, Need, On, Verb},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, rc::Rc};
+
+/// Returns the path of what one whole expression gives as it is, where it says nothing of what is to be instead.
+fn bare(examined: &Examined) -> Option<Vec<&str>> {
+    let Some((Gives::Path(path), _)) = &examined.gives else { return None };
+    let is_judged = |reading: &Reading| reading.optional || reading.asked || reading.goes != Goes::Anywhere;
+    (!examined.readings.iter().any(is_judged)).then(|| path.iter().map(String::as_str).collect())
+}
 
 /// When a value is null.
 struct Absent {
@@ -72,13 +79,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Judges what items or an axis are made of.
-    pub(super) fn no_list(&mut self, gives: &Gives, spot: &Spot, sight: Sight) {
-        let Gives::Path(path) = gives else { return };
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    /// Judges one whole expression that must not give null, where it gives what it reads.
+    pub(super) fn not_null(&mut self, examined: &Examined, said: &str, spot: &Spot, sight: Sight) {
+        let Some(path) = bare(examined) else { return };
+        let held = |held: &Vec<String>| held.first().map(String::as_str) == path.first().copied() && held.get(1).map(String::as_str) == path.get(1).copied();
+        if self.held.iter().any(held) {
+            return;
+        }
         if let Some(absent) = self.null(&path, sight) {
-            let message = format!("this is null {}, and null is no list", absent.when);
-            self.report_absent(&absent, spot, message, "say what to use instead: `| default(value=[])`");
+            let message = format!("this is null {}, and {said}", absent.when);
+            self.report_absent(&absent, spot, message, "say what to use instead: `| default(value=…)`");
         }
     }
 
@@ -87,11 +97,9 @@ impl<'a> Reader<'a> {
         let sight = Sight { frame: MAIN, step: None, inside: false, steps: true, secrets: false };
         let mut shapes = BTreeMap::new();
         for (name, text) in &self.shapes.workflow.outputs {
-            let (gives, _) = prompts::examine(text).gives.unwrap_or((Gives::Made(Kind::Text), 0..0));
-            let may_be_null = match &gives {
-                Gives::Path(path) => self.null(&path.iter().map(String::as_str).collect::<Vec<_>>(), sight).is_some(),
-                _ => false,
-            };
+            let examined = prompts::examine(text);
+            let may_be_null = bare(&examined).is_some_and(|path| self.null(&path, sight).is_some());
+            let (gives, _) = examined.gives.unwrap_or((Gives::Made(Kind::Text), 0..0));
             let schema = self.schema(&gives, sight).unwrap_or(Value::Bool(true));
             shapes.insert(name.value.clone(), OutputShape { schema, may_be_null });
         }

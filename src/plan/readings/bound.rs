@@ -128,15 +128,16 @@ impl<'a> Reader<'a> {
     /// Reports a value of which it is known that it gives no list, or may give null.
     pub(super) fn must_give_list(&mut self, key: &str, values: &Spanned<Value>, sight: Sight) {
         let Some(text) = values.value.as_str() else { return };
-        let Some((gives, part)) = prompts::examine(text).gives else { return };
-        match self.kind(&gives, sight) {
+        let examined = prompts::examine(text);
+        let Some((gives, part)) = &examined.gives else { return };
+        match self.kind(gives, sight) {
             Some(kind) if kind != Kind::List => {
                 let message = format!("`{key}` must give a list, but this gives {}", kind.words());
                 self.found.report(self.found.error(codes::WRONG_TYPE, values.span, message));
             }
             _ => {
-                let spot = Spot { source: self.found.source.clone(), span: self.found.source.locate(values.span, text, part) };
-                self.no_list(&gives, &spot, sight);
+                let spot = Spot { source: self.found.source.clone(), span: self.found.source.locate(values.span, text, part.clone()) };
+                self.not_null(&examined, "null is no list", &spot, sight);
             }
         }
     }
