@@ -274,7 +274,11 @@ impl<'a> Reader<'a> {
         }
         for reading in examined.readings {
             let (source, span) = locate(reading.span.clone());
-            self.reading(&reading, &Spot { source, span }, sight);
+            let spot = Spot { source, span };
+            self.reading(&reading, &spot, sight);
+            if sight.secrets && !stands_alone(text, &reading.span) {
+                self.changed_secret(&reading, &spot);
+            }
         }
         for (code, error) in errors {
             let (source, span) = locate(error.span.clone());
@@ -378,6 +382,17 @@ impl<'a> Reader<'a> {
         if !sight.secrets && (self.secret.contains(name) || own.is_some_and(|own| secret_names(own).contains(name))) {
             let error = spot.error(codes::SECRET, format!("`env.{name}` holds a secret, and its value would be seen here"));
             self.found.report(error.help(format!("a command reads it from its environment: `\"${name}\"`")));
+        }
+    }
+
+    /// Says of a secret that an expression takes apart or writes otherwise that nobody would know it again.
+    fn changed_secret(&mut self, reading: &Reading, spot: &Spot) {
+        let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
+        let (["secrets", name] | ["env", name]) = path[..] else { return };
+        if path[0] == "secrets" || self.secret.contains(name) {
+            let read = path.join(".");
+            let error = spot.error(codes::SECRET, format!("what this makes of `{read}` would be seen wherever it appears: only the value as it is is known"));
+            self.found.report(error.help(format!("write `{{{{ {read} }}}}`, with any text around it, and let the command make of it what it needs")));
         }
     }
 
@@ -524,4 +539,10 @@ fn examine(text: &str, used: Use) -> (Examined, Vec<(&'static str, TemplateError
             (examined, errors)
         }
     }
+}
+
+/// Returns whether what stands at a place of a template is a whole expression.
+fn stands_alone(text: &str, place: &Range<usize>) -> bool {
+    let (before, after) = (text[..place.start].trim_end(), text[place.end..].trim_start());
+    (before.ends_with("{{") || before.ends_with("{{-")) && (after.starts_with("}}") || after.starts_with("-}}"))
 }
