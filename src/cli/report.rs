@@ -179,15 +179,25 @@ impl Report {
     }
 
     /// Returns whether something was being done at a node when the last record was made: it had begun, and neither waited for
-    /// a person or a model itself nor for what is inside of it. While the run asks for more of its budget, who wants some waits.
+    /// a person or a model itself nor for what is inside of it. While more of a budget is asked for, who wants some waits.
     fn is_at_work(&self, id: &NodeId, node: &Node) -> bool {
         let waits = |node: &Node| node.is_asking() || node.parked.is_some();
         let stands_in = |other: &NodeId| other.is_inside(id) || (other.owner() == *id && other.helper.is_some());
         node.attempts > 0
             && node.outcome.is_none()
             && !waits(node)
-            && !self.nodes.get(&journal::account()).is_some_and(waits)
+            && !self.wants_more(id)
             && !self.nodes.iter().any(|(other, node)| stands_in(other) && (other.helper.is_none() || waits(node)))
+    }
+
+    /// Returns whether a person is being asked for more of a budget that holds for a node.
+    fn wants_more(&self, id: &NodeId) -> bool {
+        let name = id.to_string();
+        let holds = |whose: &str| {
+            let rest = name.strip_prefix(whose.strip_suffix("()").unwrap_or(whose));
+            whose.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '@', ':']))
+        };
+        self.nodes.get(&journal::account()).is_some_and(|asking| asking.questions().any(|open| holds(journal::whose(&open.call))))
     }
 
     /// Returns the node that people write like this.

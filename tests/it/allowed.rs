@@ -3,6 +3,7 @@
 use crate::{
     fixture::{Bench, outcome},
     invariants,
+    people::{mkfifo, until},
 };
 use serde_json::json;
 use spinney::event::{Event, Record};
@@ -116,11 +117,27 @@ fn a_step_asks_once_for_all_its_items_and_begins_none_before_the_answer() {
     assert!(begun(&records).contains(&"each/c".to_owned()) && !begun(&records).contains(&"each/d".to_owned()), "{:?}", begun(&records));
     assert!(outcome(&records, "beside")["succeeded"].is_object());
     let run = bench.newest();
+    assert!(!bench.spinney(&["runs"]).code(0).out.contains("interrupted"), "whoever wants more waits");
     bench.spinney(&["resume", &run.0]).code(3);
     bench.spinney(&["approve", &run.0]).code(0);
     let records = checked(&bench);
     assert_eq!(asked(&records).len(), 1, "four turns are two and two again");
     assert!(outcome(&records, "each")["succeeded"].is_object());
+}
+
+/// What else was at work when the process died is interrupted, and does not wait for the answer.
+#[test]
+fn a_run_that_was_killed_while_a_step_asks_is_interrupted() {
+    let workflow = ITEMS.replace("WIDTH", "1").replace("echo beside", "read line < $HOME/go");
+    let bench = bench("many", &workflow);
+    mkfifo(&bench.path("home/go"));
+    let mut many = bench.program(&["run", "many", "--unconfined", "--json", "--script", &bench.script(TURNS)]);
+    until(&mut many, "question_asked");
+    many.kill().unwrap();
+    many.wait().unwrap();
+    let run = bench.newest();
+    let shown = bench.spinney(&["show", &run.0]).code(0).out;
+    assert!(shown.contains("interrupted; `spinney resume") && shown.contains("the budget of step `each` is used up"), "{shown}");
 }
 
 #[test]

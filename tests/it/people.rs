@@ -24,12 +24,12 @@ outputs: { by: "{{ steps.gate.output.by }}" }
 "#;
 const NOTHING: &str = "conversations: []";
 
-fn mkfifo(path: &Path) {
+pub(crate) fn mkfifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 /// Reads the program's records until one of this kind; what comes after is read to its end beside the test.
-fn until(program: &mut Child, kind: &str) {
+pub(crate) fn until(program: &mut Child, kind: &str) {
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
     let seen = lines.by_ref().map(Result::unwrap).find(|line| line.contains(kind));
     if seen.is_none() {

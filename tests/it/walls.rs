@@ -2,7 +2,10 @@
 //! to be had no run begins.
 use crate::fixture::{Bench, not_tested, outcome, results};
 use serde_json::{Value, json};
-use spinney::sandbox::{self, Sandbox};
+use spinney::{
+    event::{Event, Recovery},
+    sandbox::{self, Sandbox},
+};
 use std::{fs, io::Write as _, net::TcpListener};
 
 const WORKFLOW: &str = r#"
@@ -58,6 +61,15 @@ fn the_network_is_open_to_the_agent_that_has_it_and_to_no_other() {
     said.code(0);
     assert_eq!(results(&records, "one")[0].2.trim(), "reached");
     assert!(results(&records, "two")[0].1, "{:?}", results(&records, "two"));
+    // What was done out there nothing brings back, so that a death would not have it done again.
+    let recovered = |of: &str| {
+        let recovery = |record: &spinney::event::Record| match &record.event {
+            Event::ToolStarted { node, recovery, .. } if node.to_string() == of => Some(*recovery == Recovery::Unknown),
+            _ => None,
+        };
+        records.iter().find_map(recovery)
+    };
+    assert_eq!((recovered("one"), recovered("two")), (Some(true), Some(false)));
     // Whoever wrote it may demand, but opens nothing before it is trusted.
     let untrusted = bench("network: full");
     let (said, records) = untrusted.run("opens", &script, &[]);
