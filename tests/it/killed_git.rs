@@ -1,5 +1,7 @@
 //! Git killed under the program, as a system does that has no memory left: that is no answer, and nobody's work fails by it. What is
 //! left locked by a git of ours is known, and free again; what somebody else has locked stays.
+//!
+//! One call of a few is taken; with `SPINNEY_EVERY=1` it is each of them, as `.ci/kill` has it.
 use crate::{
     fixture::{Bench, Said},
     invariants,
@@ -101,6 +103,11 @@ fn none_failed(bench: &Bench, at: &str) {
 
 const RUN: [&str; 2] = ["run", "small"];
 
+/// How many calls further the next one is that is killed; an odd number, so that each way to be killed has its turn.
+fn step() -> usize {
+    std::env::var("SPINNEY_EVERY").map_or(5, |every| every.parse().unwrap())
+}
+
 #[test]
 fn a_git_that_is_killed_once_changes_nothing() {
     let template = Bench::new().file("kept.txt", "kept\n").commit("kept").workflow("small", WORKFLOW);
@@ -127,7 +134,7 @@ fn a_git_that_is_killed_once_changes_nothing() {
         if left.is_some() {
             break;
         }
-        at += 1;
+        at += step();
     }
     assert!(at > 30, "there were only {at} calls");
 }
@@ -161,7 +168,7 @@ fn a_git_that_is_killed_again_and_again_stops_the_run_and_fails_nobody() {
         }
         bench.spinney(&["clean", "--older-than", "0s"]).code(0);
         is_as_left_alone(&bench, &said_at);
-        at += 1;
+        at += step();
     }
     assert!(at > 20, "there were only {at} calls");
 }
