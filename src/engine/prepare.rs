@@ -133,7 +133,7 @@ impl Project {
             origin::keep_held(&self.repo, &run, &started.base, &held)?;
             let mut journal = Journal::new(store, RunState::new(plan), clock).without(&secrets);
             let begun = journal.take_over(Event::RunStarted(Box::new(started)), held)?;
-            let services = self.services((&run, journal.state().plan(), &begun), (&dir, secrets), models, options)?;
+            let services = self.services((&run, journal.state().plan(), (&begun, 0)), (&dir, secrets), models, options)?;
             Ok((lease, services, journal, begun))
         };
         // Where its first records cannot be kept, or what it needs cannot be made, nothing of the run is.
@@ -176,7 +176,9 @@ impl Project {
         }
         self.check_sandboxes(state.plan(), &options.given)?;
         let given = Some(options.given.clone()).filter(|given| *given != Given::of(&records));
-        let services = self.services((run, state.plan(), &records), (&dir, secrets), models, options)?;
+        let lives = 1 + records.iter().filter(|record| matches!(record.event, Event::RunResumed { .. })).count();
+        let before = (records.as_slice(), u32::try_from(lives).unwrap_or(u32::MAX));
+        let services = self.services((run, state.plan(), before), (&dir, secrets), models, options)?;
         if torn {
             lost::give_up_torn(&state, &services.workspaces)?;
         }
@@ -255,7 +257,7 @@ impl Project {
 
     fn services(
         &self,
-        (run, plan, records): (&RunId, &Plan, &[Record]),
+        (run, plan, before): (&RunId, &Plan, (&[Record], u32)),
         (dir, secrets): (&RunDir, Secrets),
         models: &Models,
         options: RunOptions,
@@ -267,7 +269,7 @@ impl Project {
         let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
         if let Some(replay) = &models.replay {
-            replay.begin(place.clone(), &secrets, records);
+            replay.begin(place.clone(), &secrets, before);
         }
         let model = model(models, options.recording, place, &secrets)?;
         let confine = !options.given.unconfined && sandbox.bubblewrap().is_some();

@@ -75,15 +75,13 @@ impl Order {
         Order { entries, askers, progress, moved: Notify::new(), clock }
     }
 
-    /// Takes note of what an earlier process has done of it, by its journal. Returns the entries of replies that have not come
-    /// for good, and whose lost attempts were charged all the same.
-    pub(super) fn take_up(&self, records: &[Record]) -> Vec<usize> {
+    /// Takes note of what earlier processes, so many of them, have done of it, by their journal. Returns the entries of replies that
+    /// have not come for good, and whose lost attempts were charged all the same.
+    pub(super) fn take_up(&self, records: &[Record], lives: u32) -> Vec<usize> {
         let mut talks: HashMap<&NodeId, Stand> = HashMap::new();
-        let mut life = 1;
         let mut progress = self.progress();
         for record in records {
             match &record.event {
-                Event::RunResumed { .. } => life += 1,
                 Event::StepStarted { node, .. } => talks.retain(|talk, _| talk.owner() != *node),
                 event => {
                     let Some(node) = event.node() else { continue };
@@ -97,7 +95,7 @@ impl Order {
             }
         }
         // A request that was refused in an earlier process is asked again.
-        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.life <= life) {
+        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.life <= lives) {
             if progress.states[at] == State::Open && entry.what == What::Booked(Booking::Refused) {
                 progress.states[at] = State::PassedOver;
             }
@@ -168,8 +166,12 @@ impl Order {
                 () = moved => {}
                 () = self.clock.sleep_until(self.clock.now().after(PATIENCE)) => {
                     let mut progress = self.progress();
-                    let open: Vec<String> = (0..at).filter(|at| progress.states[*at] == State::Open).map(|at| self.askers[at].clone()).collect();
-                    progress.late.extend(open);
+                    // What is next is late too, whatever it waits for besides its turn.
+                    let is_done = |at: &usize| matches!(progress.states[*at], State::Done | State::PassedOver);
+                    let next = (0..at).find(|at| !is_done(at));
+                    let late = (0..at).filter(|at| progress.states[*at] == State::Open).chain(next).map(|at| self.askers[at].clone());
+                    let late: Vec<String> = late.collect();
+                    progress.late.extend(late);
                     drop(progress);
                     self.moved.notify_waiters();
                 }
@@ -181,8 +183,7 @@ impl Order {
         let progress = self.progress();
         progress.states[..at].iter().zip(&self.askers).all(|(state, asker)| match state {
             State::Done | State::PassedOver => true,
-            State::Open => progress.late.contains(asker),
-            State::Due => false,
+            State::Open | State::Due => progress.late.contains(asker),
         })
     }
 

@@ -124,9 +124,10 @@ impl Replay {
         models.filter_map(|model| Some(model.split_once('/')?.0.to_owned())).collect()
     }
 
-    /// Says where the run takes place that asks now, and what its journal holds already; before the first request.
-    pub fn begin(&self, place: RunPlace, secrets: &Secrets, records: &[Record]) {
-        let charged = self.order.take_up(records).into_iter().collect();
+    /// Says where the run takes place that asks now, what its journal holds already, and how many processes it had before; before the
+    /// first request.
+    pub fn begin(&self, place: RunPlace, secrets: &Secrets, (records, lives): (&[Record], u32)) {
+        let charged = self.order.take_up(records, lives).into_iter().collect();
         // A second time would be another run in the same process, which this is not for.
         let _again = self.here.set(Here { place, secrets: secrets.clone(), charged });
     }
