@@ -132,6 +132,10 @@ impl<'a> Chain<'a> {
             conflict.attempt = attempt;
             match resolver.resolve(&conflict).await {
                 Resolution::GaveUp { reason: why } => return Ok(Settling::No { reason: why }),
+                Resolution::Undone { reason: why } => {
+                    reason.clone_from(&why);
+                    conflict.rejected = Some(why);
+                }
                 Resolution::Settled { tree, by, beyond } => {
                     let (asked, given) = (conflict.clone(), tree.clone());
                     match self.git(move |repository| accept::rejection(repository, &asked, &given, &beyond)).await? {

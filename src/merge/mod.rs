@@ -119,7 +119,12 @@ pub enum Resolution {
         /// Paths outside the conflict that had to change too.
         beyond: Vec<String>,
     },
-    /// It is not.
+    /// It is not, and whoever tries once more may do better.
+    Undone {
+        /// Why.
+        reason: String,
+    },
+    /// It is not, and another try would come to the same.
     GaveUp {
         /// Why.
         reason: String,

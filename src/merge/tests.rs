@@ -243,6 +243,26 @@ fn a_bad_resolution_is_not_accepted() {
     }
 }
 
+/// Leaves a conflict alone the first time.
+struct Slow(Script);
+
+#[async_trait]
+impl Resolver for Slow {
+    async fn resolve(&self, conflict: &Conflict) -> Resolution {
+        if conflict.attempt == 1 { Resolution::Undone { reason: "left it".to_owned() } } else { self.0.resolve(conflict).await }
+    }
+}
+
+#[test]
+fn whoever_leaves_a_conflict_alone_is_asked_again() {
+    let place = Place::new();
+    let sources = [place.source("a", &[line(5, "A")]), place.source("b", &[line(5, "B")])];
+    let resolver = Slow(Script::new(&place, vec![Some((vec![line(5, "AB")], vec![]))]));
+    let report = Job::new().integrate(&place, &sources, Some(&resolver), None).expect("it goes on");
+    let asked = resolver.0.asked.lock().expect("unpoisoned");
+    assert_eq!((report.landed.len(), asked.len(), asked[0].rejected.as_deref()), (2, 1, Some("left it")));
+}
+
 #[test]
 fn a_file_about_conflicts_may_hold_markers() {
     let place = Place::new();

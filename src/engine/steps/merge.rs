@@ -152,7 +152,12 @@ impl Resolver for AgentResolver<'_> {
                     // Who was first.
                     let _ = self.held.set(trouble.clone());
                 }
-                Resolution::GaveUp { reason: failure(trouble).message }
+                let failure = failure(trouble);
+                // A session of its own has its turns and its time anew.
+                if matches!(failure.kind, FailureKind::Limit(_)) {
+                    return Resolution::Undone { reason: failure.message };
+                }
+                Resolution::GaveUp { reason: failure.message }
             }
         }
     }
@@ -177,7 +182,7 @@ impl AgentResolver<'_> {
         };
         let text = self.converse(&node, &place, talk, conflict).await?;
         let commit = self.capture(&node, &worktree, &place).await?;
-        let Some(commit) = commit else { return Ok(Resolution::GaveUp { reason: format!("the resolver changed nothing: {text}") }) };
+        let Some(commit) = commit else { return Ok(Resolution::Undone { reason: format!("the resolver changed nothing: {text}") }) };
         let repo = task.services.repo.clone();
         let tree = blocking(FailureKind::Environment, move || repo.tree_of(&commit)).await?;
         // It stays until the settlement is recorded: a session taken up again after a crash has nothing more to do than
