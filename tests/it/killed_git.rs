@@ -105,7 +105,7 @@ const RUN: [&str; 2] = ["run", "small"];
 
 /// How many calls further the next one is that is killed; an odd number, so that each way to be killed has its turn.
 fn step() -> usize {
-    std::env::var("SPINNEY_EVERY").map_or(5, |every| every.parse().unwrap())
+    std::env::var("SPINNEY_EVERY").map_or(9, |every| every.parse().unwrap())
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_git_that_is_killed_once_changes_nothing() {
         }
         at += step();
     }
-    assert!(at > 30, "there were only {at} calls");
+    assert!(at > 60, "there were only {at} calls");
 }
 
 #[test]
