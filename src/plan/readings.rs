@@ -388,7 +388,7 @@ impl<'a> Reader<'a> {
     /// Says of a secret that an expression takes apart or writes otherwise that nobody would know it again.
     fn changed_secret(&mut self, reading: &Reading, spot: &Spot) {
         let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
-        let (["secrets", name] | ["env", name]) = path[..] else { return };
+        let ["secrets" | "env", name] = path[..] else { return };
         if path[0] == "secrets" || self.secret.contains(name) {
             let read = path.join(".");
             let error = spot.error(codes::SECRET, format!("what this makes of `{read}` would be seen wherever it appears: only the value as it is is known"));
