@@ -190,7 +190,9 @@ impl Play {
             let times = done.lines().filter(|line| line == effect).count();
             // Whoever loses a child does not know what it did, and tries again.
             let more = if victim == Victim::Child { self.deaths } else { self.cut.get(*effect).copied().unwrap_or_default() };
-            assert!((1..=1 + more).contains(&times), "seed {seed}: {effect} was done {times} times, {more} deaths in its middle");
+            // A hook that loses a process of its own pipe says nothing of what it has not done.
+            let least = usize::from(victim != Victim::Child || !effect.starts_with("hook "));
+            assert!((least..=1 + more).contains(&times), "seed {seed}: {effect} was done {times} times, {more} deaths in its middle");
         }
     }
 
