@@ -6,7 +6,7 @@
 //! template reads, with their places, before it runs ([`check`]), and guards exactly those in the text that Tera gets.
 //!
 //! Templates come from the author of a workflow, values from models. A value is never read as a template, and in a command
-//! ([`check_shell`]) no value gets in but quoted by `sh` or marked `raw` by the author.
+//! ([`examine_shell`]) no value gets in but quoted by `sh` or marked `raw` by the author.
 mod engine;
 mod filters;
 mod fit;
