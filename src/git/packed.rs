@@ -40,8 +40,9 @@ impl Repository {
         if is_ours(&lock) {
             register::clear(&lock)?;
         }
+        // One that is made gives the lock back when it is dropped: there must be none where another git has it.
         let is_free = lock::say(&lock, &own_folder(self)?.join("packs"), SAYS)?;
-        Ok(is_free.then_some(Packing { repository: self, _turn: turn }))
+        Ok(is_free.then(|| Packing { repository: self, _turn: turn }))
     }
 
     /// Removes a lock of `packed-refs` that a process of this program has left when it died.

@@ -260,7 +260,7 @@ impl Workspaces {
                 fs::remove_dir_all(&state).map_err(GitError::io("remove", state))?;
             }
             // The end of the machine's power has taken what was noted of it. Whoever only looks does not come here: see `look`.
-            None if present => self.set_aside(slug)?,
+            None if present && state.is_dir() => self.set_aside(slug)?,
             Some(_) | None => {}
         }
         self.make(slug, base)
@@ -569,11 +569,16 @@ impl Workspaces {
     }
 }
 
-/// Returns whether nobody can go on in the worktree that stood at a path: it is gone, or nothing is noted of what is there.
-pub fn is_lost(path: &Path) -> bool {
+/// Returns whether nobody can go on in the worktree of a commit that stood at a path: it is gone, or nothing is noted of what is there,
+/// or something else.
+pub fn is_lost(path: &Path, base: &CommitId) -> bool {
     let state = || Some(path.parent()?.join(".engine").join(path.file_name()?));
-    // A note that cannot be read now may be read later.
-    !path.is_dir() || state().is_none_or(|state| matches!(noted(&state), Ok(None)))
+    let is_another = |state: PathBuf| match noted(&state) {
+        Ok(note) => note.is_none_or(|note| note.base != *base),
+        // It may be read later.
+        Err(_) => false,
+    };
+    !path.is_dir() || state().is_none_or(is_another)
 }
 
 fn noted(state: &Path) -> Result<Option<Note>, GitError> {

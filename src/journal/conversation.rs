@@ -645,6 +645,8 @@ impl Talk {
         self.calls.clear();
         (self.last, self.begun, self.is_full, self.is_capped) = (None, None, false, false);
         (self.model, self.container, self.sizing) = (None, None, Sizing::default());
+        // What it was shown is no concern of the next one.
+        self.shown.clear();
     }
 
     fn count_repeats(&mut self) {

@@ -359,7 +359,8 @@ impl Model for HttpModel {
         let priced = || endpoint.filter(|_| !capability::is_known(id) && self.prices.initialized()).and_then(|endpoint| price::window(endpoint, id));
         let known = self.endpoints.capabilities(model);
         // Where a long prompt costs more, all of it, a conversation is shortened before it is one.
-        said.or_else(priced).unwrap_or_else(|| known.price_step.map_or(known.window, |step| step.min(known.window)))
+        let cheap = |window: u64| known.price_step.map_or(window, |step| step.min(window));
+        said.unwrap_or_else(|| cheap(priced().unwrap_or(known.window)))
     }
 }
 

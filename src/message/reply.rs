@@ -1,6 +1,7 @@
 //! One reply of a model: its blocks, why it stopped, what it cost.
 use super::{Block, Message, Role, ToolCall, View};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Why a model stopped. Only `EndTurn` and `StopSequence` end a conversation well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,9 +154,21 @@ impl Reply {
         super::calls(&self.blocks)
     }
 
-    /// Returns the text blocks joined by blank lines.
+    /// Returns its text. Text blocks with others between them are joined by blank lines, and so are whole messages (Responses); those that
+    /// follow each other directly are one text, which a provider has cut for what belongs to a part of it alone: a signature (Gemini), a
+    /// citation (Anthropic).
     pub fn text(&self) -> String {
-        super::text(&self.blocks)
+        let mut text = String::new();
+        let mut before: Option<&Block> = None;
+        for block in &self.blocks {
+            if let View::Text(more) = block.view() {
+                let goes_on = before.is_some_and(|before| matches!(before.view(), View::Text(_)) && !is_message(block));
+                text.push_str(if text.is_empty() || goes_on { "" } else { "\n\n" });
+                text.push_str(more);
+            }
+            before = Some(block);
+        }
+        text
     }
 
     /// Returns whether a limit cut it: what it says goes on, or should.
@@ -166,5 +179,31 @@ impl Reply {
     /// Returns whether it was cut within its last call, which is not to be run.
     pub fn is_cut_in_call(&self) -> bool {
         self.is_cut() && self.blocks.last().is_some_and(|block| matches!(block.view(), View::ToolCall(_)))
+    }
+}
+
+/// Returns whether a block is a message of its own.
+fn is_message(block: &Block) -> bool {
+    let raw = serde_json::from_str::<Value>(block.raw().as_str()).unwrap_or_default();
+    raw["type"] == "message"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn text_that_was_cut_for_a_part_of_it_is_one() {
+        let text = |text: &str, more: Value| json!({"type": "text", "text": text, "more": more});
+        let message = |text: &str| json!({"type": "message", "content": [{"type": "output_text", "text": text}]});
+        let reply = |blocks: Value| -> String {
+            let reply = json!({"model": "a/b", "blocks": blocks, "stop": "end_turn", "usage": Usage::default()});
+            serde_json::from_value::<Reply>(reply).unwrap().text()
+        };
+        let apart = json!({"type": "hologram"});
+        assert_eq!(reply(json!([text("born in ", json!(1)), text("1815", json!([])), text(" in London", json!(2))])), "born in 1815 in London");
+        assert_eq!(reply(json!([text("one", json!(1)), apart, text("two", json!(1))])), "one\n\ntwo");
+        assert!(!is_message(&Block::text("one")) && is_message(&serde_json::from_value(message("one")).unwrap()));
     }
 }

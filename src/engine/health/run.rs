@@ -329,11 +329,11 @@ fn ids(event: &Event) -> Vec<&BlobId> {
 /// Returns the worktrees that agents at work have lost, with the node whose attempt each belongs to. Those of sub-agents are
 /// looked at where they are opened: one that has ended leaves none.
 pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, PathBuf> {
-    let mut open: BTreeMap<&NodeId, (&str, bool)> = BTreeMap::new();
+    let mut open: BTreeMap<&NodeId, ((&str, &CommitId), bool)> = BTreeMap::new();
     for record in records {
         match &record.event {
-            Event::WorkspaceMade { node, path, isolation, .. } if node.helper.is_none() && !path.is_empty() && *isolation != Isolation::View => {
-                open.insert(node, (path, false));
+            Event::WorkspaceMade { node, path, base, isolation, .. } if node.helper.is_none() && !path.is_empty() && *isolation != Isolation::View => {
+                open.insert(node, ((path, base), false));
             }
             Event::AgentBriefed { node, .. } => {
                 if let Some((_, begun)) = open.get_mut(node) {
@@ -349,8 +349,8 @@ pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, 
             _ => {}
         }
     }
-    let lost = open.into_iter().filter(|(_, (path, begun))| *begun && is_lost(Path::new(path)));
-    lost.map(|(node, (path, _))| (node.owner(), PathBuf::from(path))).collect()
+    let lost = open.into_iter().filter(|(_, ((path, base), begun))| *begun && is_lost(Path::new(path), base));
+    lost.map(|(node, ((path, _), _))| (node.owner(), PathBuf::from(path))).collect()
 }
 
 /// Returns the locks that git has left on the run's refs.

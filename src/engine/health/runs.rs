@@ -59,6 +59,7 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
     // Nobody may take it up while something of it is put in its place.
     let owned = if repair { Lease::take(dir, std::process::id(), now).ok() } else { None };
     let repair = owned.is_some();
+    let has_journal = std::fs::symlink_metadata(dir.join("journal.db")).is_ok_and(|found| found.is_file());
     let records = match journal::read(dir) {
         Err(error @ (StoreError::Lost { found: 1.., .. } | StoreError::Unmarked { .. })) => {
             checks.push(treat(repo, run, dir, (Fault::broken("journal.db", because(&error)).mended_by(Mend::Journal), repair)));
@@ -71,7 +72,8 @@ fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bo
         Err(StoreError::Missing { .. } | StoreError::Unbegun { .. }) if keeps(repo, run) == 0 => {
             (Ok(Vec::new()), "it died before its first record; nothing was done by it".to_owned())
         }
-        Err(_) if !checks.is_empty() && !repair => (Ok(Vec::new()), String::new()),
+        // Until that is in its place nothing more can be said; of a journal that is none, nothing more ever can.
+        Err(_) if !checks.is_empty() && !repair && has_journal => (Ok(Vec::new()), String::new()),
         Err(error) => {
             let hint = format!("nothing can be gone on with; {} commits of it are kept: `git for-each-ref refs/spinney/{run}`", keeps(repo, run));
             (Ok(vec![Fault::broken("journal.db", because(&error)).hint(hint)]), String::new())

@@ -245,6 +245,19 @@ fn files() -> Vec<Row> {
             false,
         ),
         row(
+            "note of a worktree flipped",
+            |s| {
+                let note = s.noted("work").join("note.json");
+                let text = fs::read_to_string(&note).unwrap();
+                let at = text.find("\"base\":\"").unwrap() + 8;
+                let other = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
+                fs::write(note, format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+            },
+            ["warn ", "nothing is noted of it"],
+            GoesOn("`work` starts its attempt over: nothing is noted of its worktree any more, whose files stay at"),
+            false,
+        ),
+        row(
             "all notes gone",
             |s| fs::remove_dir_all(s.noted("work").parent().unwrap()).unwrap(),
             ["warn ", "nothing is noted of it"],

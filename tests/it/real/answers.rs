@@ -251,6 +251,26 @@ fn a_word_for_an_agent_waits_for_the_rest_of_a_paused_reply() {
     assert_eq!(server.problems(), Vec::<String>::new());
 }
 
+/// Who declines in the middle of a reply that was paused is followed by another one, who begins where he began.
+#[test]
+fn another_model_begins_anew_where_a_paused_reply_is_declined() {
+    let server = Hosted::start(|asked| {
+        let stop = match (asked.json["model"].as_str(), asked.turn()) {
+            (Some("claude-haiku-4-5"), _) => None,
+            (_, 0) => Some("pause_turn"),
+            _ => Some("refusal"),
+        };
+        (Answer::Say(Said { stop: stop.map(str::to_owned), ..Said::text("Part.") }), Delivery::default())
+    });
+    let flow = ONE.replace("agents:", "models: { two: { use: [anthropic/claude-opus-5-5, anthropic/claude-haiku-4-5] } }\nagents:");
+    let bench = bench(Wire::Messages, &server).workflow("one", &flow.replace("\"You read.\"", "\"You read.\", model: two"));
+    bench.spinney(&["run", "one"]).code(0);
+    let records = bench.records(&bench.newest());
+    invariants::check(&records, &bench.repo());
+    assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!("Part."), 3));
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
 /// Returns whether a request declares the tool that takes an answer, and whether it has a format for it.
 fn held_by(asked: &Asked) -> (bool, bool) {
     let body = String::from_utf8_lossy(&asked.body);
