@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{clock::Timestamp, event::RunId};
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
@@ -37,7 +37,12 @@ impl Repository {
         paths.extend(locks_below(&self.common_dir().join("refs/heads")));
         paths.sort();
         paths.dedup();
-        let is_landing = own_folder(self).and_then(|folder| Lock::attempt(&folder.join("landing")))?.is_none();
+        let is_landing = match own_folder(self).and_then(|folder| Lock::attempt(&folder.join("landing"))) {
+            Ok(turn) => turn.is_none(),
+            // Nothing that stands on such a disk is anybody's to end.
+            Err(GitError::Io { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => true,
+            Err(error) => return Err(error),
+        };
         let found = paths.into_iter().filter_map(|path| {
             let made = fs::symlink_metadata(&path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
             let is_ours = packed::is_ours(&path) || (!is_landing && landing::is_held(&path));

@@ -137,7 +137,7 @@ fn names_that_a_template_binds_stand_for_what_they_are_bound_to() {
         bound("{% for k, v in m %}{{ k.x }}{{ v.y }}{% endfor %}{% for k, v in xs | group_by(attribute='a') %}{{ v[0].y }}{% endfor %}"),
         ["m.*+y", "xs.[]+a", "xs.[]+y"]
     );
-    assert_eq!(bound("{{ [t.a for t in xs | default(value=[]) | reverse] }}{{ [t.a for t in xs | flatten] }}"), ["xs.[]+a", "xs.[].[]+a"]);
+    assert_eq!(bound("{{ [t.a for t in xs | unique | reverse] }}{{ [t.a for t in xs | flatten] }}"), ["xs.[]+a", "xs.[].[]+a"]);
     assert_eq!(gives("{{ xs[1:] }}"), Gives::Path(vec!["xs".to_owned()]));
     assert_eq!(gives("{{ xs }} "), Gives::Path(vec!["xs".to_owned()]));
     assert_eq!((gives("a {{ xs }}"), gives("{{ a or b }}")), (Gives::Unknown, Gives::Unknown));

@@ -56,8 +56,7 @@ impl Reader<'_> {
         let Call { name, texts, arguments, .. } = &self.outline.calls[call];
         let text = |name: &str| texts.iter().find(|(known, ..)| known == name).map(|(_, text, span)| (text.clone(), span.clone()));
         let (from, part, gives) = match name.as_str() {
-            "default" if given.kind() == Some(Kind::Null) => return Gives::Unknown,
-            "default" | "reverse" | "unique" => return given.clone(),
+            "reverse" | "unique" => return given.clone(),
             "first" | "last" | "nth" => return given.entry(),
             "flatten" => return Gives::list(given.entry().entry()),
             "lines" | "split" | "keys" => return Gives::list(Gives::Made(Kind::Text)),
@@ -75,6 +74,7 @@ impl Reader<'_> {
                 let gives = key.as_ref().map_or(Gives::Unknown, |(key, _)| given.part(key).unwrap_or(Gives::Unknown));
                 (given.clone(), key, gives)
             }
+            // `default` among them: what may be missing is there behind it.
             _ => return Gives::Unknown,
         };
         let Some((part, span)) = part else { return gives };
