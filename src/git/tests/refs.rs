@@ -61,6 +61,22 @@ fn what_is_not_plain_is_left_to_git() {
 }
 
 #[test]
+fn a_lock_of_packed_refs_that_another_git_has_stays() {
+    let fixture = Fixture::new();
+    fixture.commit("a");
+    let (repository, _) = watched(&fixture);
+    let lock = fixture.path("repo/.git/packed-refs.lock");
+    fs::write(&lock, "").expect("nobody has it");
+    assert!(repository.packing().expect("it can be told").is_none());
+    assert!(lock.exists(), "it is the other git's to give back");
+    fs::remove_file(&lock).expect("it is there");
+    let packing = repository.packing().expect("it can be told");
+    assert!(packing.is_some() && lock.exists());
+    drop(packing);
+    assert!(!lock.exists());
+}
+
+#[test]
 fn what_is_packed_is_taken_out_and_all_else_stays() {
     let fixture = Fixture::new();
     let a = fixture.commit("a");
