@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (what, yaml) in shapes {
         for size in [100, 1_000, 10_000] {
             let empty = HEAP.current_usage();
-            let plan = compile(&yaml(size));
+            let plan = compile(&yaml(size))?;
             let planned = HEAP.current_usage();
             HEAP.reset_peak_usage();
             runtime.block_on(simulate(plan.clone(), &serde_json::Map::new(), Stub::empty()))?;

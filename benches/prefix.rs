@@ -26,11 +26,11 @@ pub(crate) struct Share {
 
 /// Returns the endpoint of a protocol's own provider.
 ///
-/// # Panics
-/// Never: there is one for each.
-pub(crate) fn own(protocol: Protocol) -> Endpoint {
-    let built_in = BUILT_IN.iter().find(|built_in| built_in.protocol == protocol).expect("every protocol has one");
-    Endpoint::new(built_in.name, protocol, built_in.url)
+/// # Errors
+/// Where none that is built in speaks it.
+pub(crate) fn own(protocol: Protocol) -> Result<Endpoint, String> {
+    let built_in = BUILT_IN.iter().find(|built_in| built_in.protocol == protocol).ok_or_else(|| format!("no provider that is built in speaks {protocol:?}"))?;
+    Ok(Endpoint::new(built_in.name, protocol, built_in.url))
 }
 
 /// Returns the shares of a conversation of so many turns, each with a word on it, its calls and their results. It comes to its

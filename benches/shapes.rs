@@ -1,7 +1,7 @@
 //! Workflows of many steps and of many items, for benches.
 use spinney::{
     plan::{Catalog, Plan},
-    source::Source,
+    source::{Diagnostics, Source},
     workflow::Workflow,
 };
 use std::{fmt::Write as _, sync::Arc};
@@ -10,11 +10,14 @@ use std::{fmt::Write as _, sync::Arc};
 pub(super) const WIDE: usize = 100;
 
 /// Reads and judges a workflow.
-pub(super) fn compile(yaml: &str) -> Arc<Plan> {
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn compile(yaml: &str) -> Result<Arc<Plan>, Diagnostics> {
     let source = Source { name: "bench.yaml".to_owned(), text: yaml.to_owned() };
-    let workflow = Workflow::load(&Arc::new(source)).expect("the workflow is well formed");
-    let (plan, _warnings) = Plan::compile(&workflow, &Catalog::default()).expect("the workflow is right");
-    Arc::new(plan)
+    let workflow = Workflow::load(&Arc::new(source))?;
+    let (plan, _warnings) = Plan::compile(&workflow, &Catalog::default())?;
+    Ok(Arc::new(plan))
 }
 
 /// Chains beside each other, a hundred wide.

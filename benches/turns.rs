@@ -69,7 +69,7 @@ fn prefixes() -> Result<(), Box<dyn Error>> {
         (Protocol::OpenAiChat, "qwen3"),
         (Protocol::Gemini, "gemini-3.7-flash"),
     ] {
-        let shares = prefix::shares(&prefix::own(protocol), model, 200, |_| 2)?;
+        let shares = prefix::shares(&prefix::own(protocol)?, model, 200, |_| 2)?;
         let least = |of: fn(&prefix::Share) -> f64| format!("{:.3} %", 100.0 * shares.iter().map(of).fold(1.0, f64::min));
         row([&format!("{protocol:?}"), &least(|share| share.prompt), &least(|share| share.sent)]);
     }

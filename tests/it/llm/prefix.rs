@@ -15,7 +15,7 @@ const TURNS: usize = 60;
 #[test]
 fn a_request_begins_with_999_thousandths_of_the_prefix_of_the_one_before_it() {
     for (protocol, model) in PROTOCOLS {
-        for (turn, share) in bench::shares(&bench::own(*protocol), model, TURNS, |_| 2).unwrap().iter().enumerate() {
+        for (turn, share) in bench::shares(&bench::own(*protocol).unwrap(), model, TURNS, |_| 2).unwrap().iter().enumerate() {
             assert!(share.sent >= 0.999 && share.prompt >= 0.999, "{protocol:?}, turn {turn}: {share:?}");
         }
     }
@@ -24,7 +24,7 @@ fn a_request_begins_with_999_thousandths_of_the_prefix_of_the_one_before_it() {
 /// A mark that moves is no other prompt: where it does, all but the mark is the same.
 #[test]
 fn only_where_a_mark_moves_it_is_the_prefix_without_its_marks() {
-    let anthropic = bench::own(Protocol::Anthropic);
+    let anthropic = bench::own(Protocol::Anthropic).unwrap();
     // One reply has more calls than are looked back over, and then another one.
     let shares = bench::shares(&anthropic, "claude-sonnet-5-5", TURNS, |turn| if matches!(turn, 20 | 40) { 12 } else { 2 }).unwrap();
     assert!(shares.iter().all(|share| share.prompt >= 0.999));
