@@ -51,6 +51,15 @@ pub(super) enum State {
     PassedOver,
 }
 
+/// Why nobody has heard the end of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unheard {
+    /// Whoever made it was stopped, by a time-out say, and the run went on.
+    Stopped,
+    /// The recording ends there, or its process died.
+    Lost,
+}
+
 #[derive(Debug)]
 pub(super) struct Order {
     entries: Vec<Entry>,
@@ -147,10 +156,14 @@ impl Order {
         self.moved.notify_waiters();
     }
 
-    /// Returns whether a request was made then that nobody has heard the end of: whoever made it was stopped.
-    pub(super) fn was_stopped(&self, asker: &str, ordinal: Ordinal) -> bool {
-        let own = || self.entries.iter().zip(&self.askers).filter(|(entry, own)| *own == asker && entry.ordinal == Some(ordinal));
-        own().any(|(entry, _)| entry.what == What::Booked(Booking::Admitted)) && own().all(|(entry, _)| entry.what != What::Exchanged)
+    /// Says what became of a request that was made then and of which nobody has heard the end, where it is one.
+    pub(super) fn unheard(&self, asker: &str, ordinal: Ordinal) -> Option<Unheard> {
+        let is_it = |at: &usize| self.askers[*at] == asker && self.entries[*at].ordinal == Some(ordinal);
+        let last = |what: What| (0..self.entries.len()).rev().filter(is_it).find(|at| self.entries[*at].what == what);
+        let settled = What::Booked(Booking::Settled);
+        last(What::Booked(Booking::Admitted)).filter(|_| last(What::Exchanged).is_none())?;
+        let goes_on = |at: usize| self.entries[at..].iter().any(|later| later.what != settled);
+        Some(if last(settled).is_some_and(goes_on) { Unheard::Stopped } else { Unheard::Lost })
     }
 
     /// Waits until all that came before an entry is done, as it was when it was recorded.
@@ -244,18 +257,26 @@ struct Stand {
     is_charged: bool,
 }
 
-/// How far entries are before any request: what was asked again with the same ordinal was lost with its process.
+/// How far entries are before any request: what was asked again with the same ordinal, or was refused a budget by a later process, was
+/// lost with its own.
 fn lost(entries: &[Entry]) -> Vec<State> {
     let mut states = vec![State::Open; entries.len()];
     let mut begun: HashMap<(&str, u32, u32), Vec<usize>> = HashMap::new();
     for (at, entry) in entries.iter().enumerate() {
-        let (Some(ordinal), false) = (entry.ordinal, entry.what == What::Booked(Booking::Refused)) else { continue };
+        let Some(ordinal) = entry.ordinal else { continue };
         let own = begun.entry((&entry.node, ordinal.attempt, ordinal.settled)).or_default();
-        let again = own.iter().any(|earlier| entries[*earlier].what == entry.what) && entry.what != What::Booked(Booking::Settled);
+        let is_refused = entry.what == What::Booked(Booking::Refused);
+        let again = own.iter().map(|earlier| &entries[*earlier]).any(|earlier| match entry.what {
+            What::Booked(Booking::Settled) => false,
+            What::Booked(Booking::Refused) => earlier.life < entry.life,
+            What::Exchanged | What::Booked(_) => earlier.what == entry.what,
+        });
         if again {
             own.drain(..).for_each(|earlier| states[earlier] = State::PassedOver);
         }
-        own.push(at);
+        if !is_refused {
+            own.push(at);
+        }
     }
     states
 }
@@ -339,5 +360,8 @@ mod tests {
             entry("a", 1, admitted),
         ];
         assert_eq!(lost(&all), [PassedOver, PassedOver, Open, Open, Open, Open, Open]);
+        let later = |entry: Entry| Entry { life: 2, ..entry };
+        let all = [entry("a", 0, admitted), later(entry("b", 0, admitted)), later(entry("a", 0, refused)), later(entry("b", 0, refused))];
+        assert_eq!(lost(&all), [PassedOver, Open, Open, Open], "it was under way when its process died, and refused by the next");
     }
 }

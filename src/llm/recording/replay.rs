@@ -2,7 +2,7 @@
 use super::{
     Answer, Exchange, Head, Line, OLDEST, Part, RecordingError, RunPlace, VERSION,
     likeness::{Likeness, conversation, difference, translate},
-    order::{Entry, Order, PATIENCE, State, What},
+    order::{Entry, Order, PATIENCE, State, Unheard, What},
     parts,
 };
 use crate::{
@@ -139,11 +139,16 @@ impl Replay {
         let asked: Vec<(Part, String)> = parts(call).into_iter().map(|(part, text)| (part, clean(text))).collect();
         let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), place);
         let asker = conversation(&call.node.to_string());
+        let unheard = self.order.unheard(&asker, call.ordinal);
+        if unheard == Some(Unheard::Stopped) {
+            // Whoever stopped it then does so now, and it never hears of this: what was answered after it is not its answer.
+            return std::future::pending().await;
+        }
         let (at, then) = match self.find(call, &asker, &asked, &now) {
             Ok(found) => found,
             Err(error) => {
-                if self.order.was_stopped(&asker, call.ordinal) {
-                    // Whoever stopped it then does so now, and it never hears of this.
+                if unheard.is_some() {
+                    // It may be that whoever ended it then does so now.
                     self.clock.sleep_until(self.clock.now().after(PATIENCE)).await;
                 }
                 self.order.give_up(&asker);

@@ -155,33 +155,21 @@ fn a_reply_that_was_cut_and_went_on_is_one_text_and_its_rest_may_be_as_long_as_t
     }
 }
 
+/// Of an answer that was cut comes the rest, or, from a server that makes it by a format, the whole anew.
 #[test]
 fn an_answer_in_parts_is_held_to_its_schema_whole() {
-    let server = Hosted::start(|asked| {
-        let said = match asked.turn() {
-            0 => Said { stop: Some("max_tokens".to_owned()), ..done("{\"n\": 1") },
-            _ => done("7}"),
-        };
-        (Answer::Say(said), Delivery::default())
-    });
-    let bench = bench(Wire::Messages, &server).workflow("one", COUNTED);
-    let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
-    assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2));
-}
-
-/// A server that makes an answer by a format begins it anew where it was cut.
-#[test]
-fn an_answer_that_begins_anew_is_the_answer() {
-    let server = Hosted::start(|asked| {
-        let said = match asked.turn() {
-            0 => Said { stop: Some("max_tokens".to_owned()), ..done("{\"n\": 1") },
-            _ => done("{\"n\": 17}"),
-        };
-        (Answer::Say(said), Delivery::default())
-    });
-    let bench = bench(Wire::Messages, &server).workflow("one", COUNTED);
-    let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
-    assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2));
+    for rest in ["7}", "{\"n\": 17}"] {
+        let server = Hosted::start(move |asked| {
+            let said = match asked.turn() {
+                0 => Said { stop: Some("max_tokens".to_owned()), ..done("{\"n\": 1") },
+                _ => done(rest),
+            };
+            (Answer::Say(said), Delivery::default())
+        });
+        let bench = bench(Wire::Messages, &server).workflow("one", COUNTED);
+        let records = run(&bench, "anthropic/claude-sonnet-5-5", 0);
+        assert_eq!((&outcome(&records, "work")["succeeded"]["output"], server.asked().len()), (&json!({"n": 17}), 2), "{rest}");
+    }
 }
 
 /// Cut in the middle of a word, then paused, then done; killed after any of its records.
