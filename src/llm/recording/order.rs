@@ -348,6 +348,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_was_stopped_is_told_from_one_whose_end_is_not_recorded() {
+        let [admitted, settled] = [Booking::Admitted, Booking::Settled].map(What::Booked);
+        let all = [("a", admitted), ("a", settled), ("b", admitted), ("b", What::Exchanged), ("b", settled), ("c", admitted), ("d", admitted), ("d", settled)];
+        let (order, _) = order(all.map(|(node, what)| entry(node, 0, what)).into());
+        let unheard = |asker: &str| order.unheard(asker, Ordinal { attempt: 1, settled: 0 });
+        assert_eq!(["a", "b", "c", "d"].map(unheard), [Some(Unheard::Stopped), None, Some(Unheard::Lost), Some(Unheard::Lost)]);
+        assert_eq!(unheard("e"), None);
+    }
+
+    #[test]
     fn what_was_lost_with_a_process_is_passed_over() {
         let (admitted, refused) = (What::Booked(Booking::Admitted), What::Booked(Booking::Refused));
         let all = [
