@@ -182,16 +182,32 @@ where
     done.map_err(|error| stopping(Failure::of(kind, error.into().as_ref())).into())
 }
 
-/// Makes a failure that is nobody's but the machine's one that stops the process.
+/// Makes a failure that is nobody's but the machine's one that stops the process, with what can be done.
 pub(crate) fn stopping(failure: Failure) -> Failure {
-    Failure { kind: if is_of_the_machine(&failure.message) { FailureKind::NoRoom } else { failure.kind }, ..failure }
+    match of_the_machine(&failure.message) {
+        Some(mend) => Failure { kind: FailureKind::NoRoom, hint: Some(mend.to_owned()), ..failure },
+        None => failure,
+    }
 }
 
-/// Returns whether the system said that a disk is full or takes no more writes, to this program or to git, which has a word of its own for what it
-/// could not write of an index or a pack; or git, that another one holds a lock for as long as it waited; or that git is killed each time.
-fn is_of_the_machine(message: &str) -> bool {
-    let said = ["No space left on device", "Disk quota exceeded", "Out of diskspace", "disk is full", "Read-only file system", KILLED];
-    said.iter().any(|said| message.contains(said)) || (message.contains("Unable to create '") && message.contains(".lock': File exists"))
+/// Returns what can be done where the system said to this program, or to git, which has words of its own, that the machine is at an end:
+/// of a disk, of what a process may hold, of patience with another's lock.
+fn of_the_machine(message: &str) -> Option<&'static str> {
+    const ROOM: &str = "make room on that file system";
+    const SAID: [(&str, &str); 9] = [
+        ("No space left on device", ROOM),
+        ("Disk quota exceeded", ROOM),
+        ("Out of diskspace", ROOM),
+        ("disk is full", ROOM),
+        ("Read-only file system", "see why that file system takes no writes any more"),
+        ("Input/output error", "see what ails that disk"),
+        ("Too many open files", "let a process have more open files (`ulimit -n`)"),
+        ("Cannot allocate memory", "see what takes the memory"),
+        (KILLED, "see what ends git: where memory is short the system does, and its log says so"),
+    ];
+    let said = SAID.into_iter().find(|(said, _)| message.contains(said)).map(|(_, mend)| mend);
+    let is_locked = message.contains("Unable to create '") && message.contains(".lock': File exists");
+    said.or(is_locked.then_some("see that no git is at work in the repository, and remove the lock that it names"))
 }
 
 /// An agent at work.

@@ -11,8 +11,7 @@ use crate::{
     clock::Clock,
     engine::{self, Ended, EngineError, Inbox, Models, Prepared, Project, RunOptions, SetupError},
     event::{Event, Given, NodeId, Outcome, Record, RunId, because},
-    git::{self, KILLED},
-    http,
+    git, http,
     journal::{self, Blobs, JournalError, RunDir, RunState, StoreError},
     library::{FILE_BYTES, Kind, read_text},
     llm::{Endpoints, HttpModel, Limiter, NO_KEY, OTHER, Recording, RecordingError, Replay, Script},
@@ -418,12 +417,7 @@ fn before_eyes(
         let hint = match &error {
             EngineError::Close(failure) => failure.hint.clone(),
             EngineError::NoRoom(failure) => {
-                let mend = match &failure.message {
-                    said if said.contains(".lock': File exists") => "see that no git is at work in the repository, and remove the lock that it names",
-                    said if said.contains(KILLED) => "see what ends git: where memory is short the system does, and its log says so",
-                    said if said.contains("Read-only file system") => "see why that file system takes no writes any more",
-                    _ => "make room on that file system",
-                };
+                let mend = failure.hint.as_deref().unwrap_or("mend that");
                 Some(format!("nothing is lost: {mend}; then `spinney resume {run}` goes on"))
             }
             EngineError::Journal(JournalError::Store(store)) => store.hint().map(|hint| format!("{hint}; then `spinney resume {run}` goes on")),

@@ -113,7 +113,7 @@ pub enum FailureKind {
     Command,
     /// A hook stopped the agent.
     Hook,
-    /// A disk is full or takes no more writes, a git lock stays, or git is killed each time: the process stops there, and the run goes
+    /// A disk is full or takes no more writes, files or memory run out, a git lock stays, or git is killed each time: the process stops there, and the run goes
     /// on once that is mended.
     NoRoom,
     /// The worktree could not be made or kept apart.
