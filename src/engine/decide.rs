@@ -9,7 +9,7 @@ use super::{
 use crate::{
     event::{NodeId, SkipCause, Wake},
     journal::{RunState, Todo},
-    plan::{Plan, PlannedStep, Work},
+    plan::{Plan, Work},
     workflow::OnExceed,
 };
 use foldhash::HashMap;
@@ -129,7 +129,7 @@ impl Live {
     /// Notes that somebody works on a node.
     pub fn begin(&mut self, state: &RunState, node: NodeId) {
         let watches = state.is_orchestrator(&node);
-        let worker = Worker { watches, takes_a_place: !watches && takes_a_place(state, &node) };
+        let worker = Worker { watches, takes_a_place: !watches && state.takes_a_place(&node) };
         let before = self.workers.insert(node, worker);
         self.count(before, |count, one| count - one);
         self.count(Some(worker), |count, one| count + one);
@@ -156,10 +156,6 @@ impl Live {
         self.watching = change(self.watching, usize::from(watches));
         self.busy = change(self.busy, usize::from(takes_a_place));
     }
-}
-
-fn takes_a_place(state: &RunState, node: &NodeId) -> bool {
-    state.step(node).is_none_or(PlannedStep::takes_a_place)
 }
 
 /// Says what to do next.
@@ -215,7 +211,7 @@ fn start(plan: &Plan, state: &RunState, live: &Live, commands: &mut Vec<Command>
     let known = live.workers.len() - live.watching + waiting;
     if state.running().len() > known {
         for node in state.running().filter(|node| !live.works_on(node) && !live.parked.contains(node)) {
-            let takes = takes_a_place(state, node);
+            let takes = state.takes_a_place(node);
             if takes && room == 0 {
                 continue;
             }

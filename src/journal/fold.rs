@@ -7,7 +7,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     event::{Event, Frame, Item, NodeId, NodeName, Outcome, RunStarted, SkipCause, Wake},
-    plan::PlannedStep,
+    plan::Trait,
     workflow::OnItemFailure,
 };
 use std::sync::Arc;
@@ -169,8 +169,7 @@ impl RunState {
 
     /// Moves a node whose needs are all met to what it waits for next.
     fn settle(&mut self, seat: Seat) {
-        let Some(step) = self.planned(seat) else { return };
-        let (conditional, fan) = (step.condition.is_some(), step.is_fan());
+        let (Some(conditional), Some(fan)) = (self.is(seat, Trait::Conditional), self.is(seat, Trait::Fan)) else { return };
         if !conditional && !fan {
             return self.make_ready(seat);
         }
@@ -185,7 +184,7 @@ impl RunState {
     }
 
     fn make_ready(&mut self, seat: Seat) {
-        let takes_a_place = self.planned(seat).is_none_or(PlannedStep::takes_a_place);
+        let takes_a_place = self.is(seat, Trait::TakesAPlace).unwrap_or(true);
         let id = self.nodes.name(seat).clone();
         let state = &mut self.nodes[seat];
         state.phase = Phase::Ready;
@@ -292,7 +291,9 @@ impl RunState {
             self.nodes.remove(&id.helper(&name));
         }
         self.no_longer_waits(id);
-        if let Some(time) = self.planned(seat).filter(|step| step.inner().is_some()).map(|step| step.timeout) {
+        if self.is(seat, Trait::HasSteps) == Some(true)
+            && let Some(time) = self.planned(seat).map(|step| step.timeout)
+        {
             self.deadlines.insert(id.clone(), at.after(time));
         }
         self.no_longer_ready(seat);

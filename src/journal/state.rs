@@ -14,7 +14,7 @@ use crate::{
         CommitId, Delivery, Event, Frame, Isolation, Item, Limit, MergeProgress, NodeId, NodeName, Outcome, Record, RunStarted, SelectProgress, SkipCause,
         StepId,
     },
-    plan::{Plan, PlannedStep},
+    plan::{Plan, PlannedStep, Trait},
     workflow::Power,
 };
 use foldhash::{HashMap, HashMapExt as _};
@@ -454,6 +454,20 @@ impl RunState {
     pub(super) fn planned(&self, seat: Seat) -> Option<&PlannedStep> {
         let place = self.nodes[seat].place;
         self.frames.at(place.frame as usize)?.plan.at(place.step as usize)
+    }
+
+    /// Returns whether the step of whoever has a seat is of this kind; nothing where none is planned.
+    pub(super) fn is(&self, seat: Seat, this: Trait) -> Option<bool> {
+        let place = self.nodes[seat].place;
+        self.frames.at(place.frame as usize)?.plan.is(place.step as usize, this)
+    }
+
+    /// Returns whether a node takes one of the run's places while it runs.
+    pub fn takes_a_place(&self, node: &NodeId) -> bool {
+        match self.nodes.seat(node).and_then(|seat| self.is(seat, Trait::TakesAPlace)) {
+            Some(takes) => takes,
+            None => self.step(node).is_none_or(PlannedStep::takes_a_place),
+        }
     }
 
     /// Returns the nodes of the steps that a node's step waits for.

@@ -287,7 +287,7 @@ impl Freezer<'_> {
             };
             let rest = Resolved { agent: None, helper: None, prompt: None, ..resolved };
             let planned = self.step(&written.steps[step], work, rest);
-            graph.add_node(PlannedStep { item_schema: self.items.get(&at).cloned(), ..planned });
+            graph.add_node(Box::new(PlannedStep { item_schema: self.items.get(&at).cloned(), ..planned }));
         }
         for (at, needs) in written.edges.needs.iter().enumerate() {
             for (need, on) in needs.iter().zip(&written.edges.on[at]) {

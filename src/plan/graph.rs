@@ -81,10 +81,45 @@ pub(super) struct OutputShape {
     pub(super) may_be_null: bool,
 }
 
+/// What the loop and the fold ask of a step again and again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trait {
+    /// It has an `if`.
+    Conditional,
+    /// Its work is done by one node per item.
+    Fan,
+    /// Its nodes take one of the run's places while they run.
+    TakesAPlace,
+    /// There are steps inside it.
+    HasSteps,
+}
+
+/// What a step is of that, in one byte: a step itself is large, and where there are many none is at hand.
+#[derive(Debug, Clone, Copy)]
+struct Traits(u8);
+
+impl Traits {
+    fn of(step: &PlannedStep) -> Traits {
+        let traits = [
+            (Trait::Conditional, step.condition.is_some()),
+            (Trait::Fan, step.is_fan()),
+            (Trait::TakesAPlace, step.takes_a_place()),
+            (Trait::HasSteps, step.inner().is_some()),
+        ];
+        Traits(traits.into_iter().filter(|(_, holds)| *holds).fold(0, |all, (this, _)| all | 1 << this as u8))
+    }
+
+    fn has(self, this: Trait) -> bool {
+        self.0 & 1 << this as u8 != 0
+    }
+}
+
 /// The steps with what they wait for; nothing outside `plan` changes it. Invariant: each stands at its place in the order.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    steps: DiGraph<PlannedStep, Edge>,
+    /// Each beside the heap, so that what goes from step to step along the edges stays close together.
+    steps: DiGraph<Box<PlannedStep>, Edge>,
+    traits: Vec<Traits>,
     index: HashMap<StepId, usize>,
     order: Vec<StepId>,
     nodes: OnceLock<Vec<NodeId>>,
@@ -93,23 +128,24 @@ pub(super) struct Graph {
 
 impl Graph {
     /// Freezes a graph that was checked to be acyclic; `order` is a topological order of it.
-    pub(super) fn new(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> Graph {
-        let size = steps.node_weights().filter_map(PlannedStep::inner).fold(steps.node_count(), |sum, plan| sum.saturating_add(plan.size()));
+    pub(super) fn new(steps: DiGraph<Box<PlannedStep>, Edge>, order: &[NodeIndex]) -> Graph {
+        let size = steps.node_weights().filter_map(|step| step.inner()).fold(steps.node_count(), |sum, plan| sum.saturating_add(plan.size()));
         let steps = in_order(steps, order);
         let order: Vec<StepId> = steps.node_weights().map(|step| step.id.clone()).collect();
         let index = order.iter().cloned().zip(0..).collect();
-        Graph { steps, index, order, nodes: OnceLock::new(), size }
+        let traits = steps.node_weights().map(|step| Traits::of(step)).collect();
+        Graph { steps, traits, index, order, nodes: OnceLock::new(), size }
     }
 }
 
 /// Puts the nodes of a graph in this order; the edges keep theirs.
-fn in_order(steps: DiGraph<PlannedStep, Edge>, order: &[NodeIndex]) -> DiGraph<PlannedStep, Edge> {
+fn in_order(steps: DiGraph<Box<PlannedStep>, Edge>, order: &[NodeIndex]) -> DiGraph<Box<PlannedStep>, Edge> {
     let (nodes, edges) = steps.into_nodes_edges();
     let mut places = vec![NodeIndex::end(); nodes.len()];
     for (place, node) in order.iter().enumerate() {
         places[node.index()] = NodeIndex::new(place);
     }
-    let mut placed: Vec<(NodeIndex, PlannedStep)> = places.iter().copied().zip(nodes.into_iter().map(|node| node.weight)).collect();
+    let mut placed: Vec<(NodeIndex, Box<PlannedStep>)> = places.iter().copied().zip(nodes.into_iter().map(|node| node.weight)).collect();
     placed.sort_unstable_by_key(|(place, _)| *place);
     let mut graph = DiGraph::with_capacity(placed.len(), edges.len());
     for (_, step) in placed {
@@ -140,7 +176,7 @@ impl Plan {
 
     /// Returns all steps, needs before what needs them.
     pub fn steps(&self) -> impl Iterator<Item = &PlannedStep> {
-        self.graph.steps.node_weights()
+        self.graph.steps.node_weights().map(|step| &**step)
     }
 
     /// Returns a step by id.
@@ -155,7 +191,12 @@ impl Plan {
 
     /// Returns the step at a place in the order.
     pub(crate) fn at(&self, place: usize) -> Option<&PlannedStep> {
-        self.graph.steps.node_weight(NodeIndex::new(place))
+        self.graph.steps.node_weight(NodeIndex::new(place)).map(|step| &**step)
+    }
+
+    /// Returns whether the step at a place is of this kind; nothing where there is none.
+    pub(crate) fn is(&self, place: usize, this: Trait) -> Option<bool> {
+        self.graph.traits.get(place).map(|traits| traits.has(this))
     }
 
     /// Returns the names of its steps' nodes where it is the plan of the run itself, each with its place as its seat.
@@ -208,7 +249,7 @@ impl Plan {
     fn edges(&self, place: usize, direction: Direction) -> impl Iterator<Item = (usize, &PlannedStep, On)> {
         self.graph.steps.edges_directed(NodeIndex::new(place), direction).map(move |edge| {
             let other = if direction == Direction::Incoming { edge.source() } else { edge.target() };
-            (other.index(), &self.graph.steps[other], edge.weight().on)
+            (other.index(), &*self.graph.steps[other], edge.weight().on)
         })
     }
 }

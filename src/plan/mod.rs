@@ -33,6 +33,7 @@ mod written;
 pub use catalog::{AgentFile, Catalog, HookLint, OtherNames, Prices, RuleFlaws, RuleLint, WorkflowFile};
 pub use compile::MAX_PARALLEL;
 pub use frames::ORCHESTRATOR;
+pub(crate) use graph::Trait;
 pub use graph::{Edge, Plan};
 pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{
