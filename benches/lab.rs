@@ -32,7 +32,7 @@ const JOIN: &str = "  join: { needs: [work], merge: { from: work } }\n";
 const WORKFLOW: &str = r#"
 version: 1
 name: NAME
-inputs: { agents: { type: array, items: { type: integer } } }
+inputs: { agents: { type: array, items: { type: integer }, required: true } }
 defaults: { max_parallel: 128 }
 agents: { worker: { system: "You work.", access: ACCESS, tools: [Bash], max_turns: 400 } }
 steps:

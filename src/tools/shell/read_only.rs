@@ -96,6 +96,8 @@ fn program_reads(name: &str, arguments: &[Word]) -> bool {
         "file" => arguments.iter().all(is_fixed) && !has_option(arguments, &["compile"], "C"),
         "uniq" => literals(arguments).is_some_and(|arguments| arguments.iter().filter(|argument| !argument.starts_with('-')).count() <= 1),
         "date" => literals(arguments).is_some_and(|arguments| date_reads(&arguments)),
+        // Told `-v`, which comes first, it assigns, and evaluates what to.
+        "printf" => arguments.first().and_then(Word::literal).is_some_and(|format| !format.starts_with('-')) && arguments.iter().all(is_harmless),
         "command" => literals(arguments).is_some_and(|arguments| arguments.first().is_some_and(|first| first == "-v" || first == "-V")),
         _ => PLAIN.contains(&name) && arguments.iter().all(is_harmless),
     }
@@ -219,6 +221,8 @@ mod tests {
             "if true; then ls; else pwd; fi",
             "grep -c x <<'E'\nx\nE",
             "command -v cargo",
+            "printf '%05d\\n' 7",
+            "printf '%s\\n' \"$HOME\" $X | wc -c",
             "echo done # not a command: rm -rf x",
             "find . \\( -name a -o -name b \\)",
         ] {
@@ -257,6 +261,10 @@ mod tests {
             "l? x",
             "$CMD x",
             "{rm,-rf,x}",
+            "printf -v 'a[$(rm x)]' y",
+            "printf \"-v\" a y",
+            "printf $X y",
+            "printf x > out",
             "find . -delete",
             "find . -exec rm {} +",
             "find . -fprint x",
