@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Clock,
     engine::SetupError,
-    event::{CommitId, Outcome},
+    event::{CommitId, Event, Outcome},
     git::{CommitMeta, GitError, Head, Merged, Repository, Unsound, short_name},
     journal::Branch,
 };
@@ -26,7 +26,9 @@ pub(super) fn run(args: &args::Land, context: &mut Context) -> Result<u8, Failed
     let FoundRun { repo, run, records, .. } = load_run(context, &args.run)?;
     let report = Report::of(&records);
     let Some(branch) = result(&report, &run.0)? else {
-        put(context, &format!("The run `{run}` changed nothing: there is nothing to land.\n"))?;
+        let has_written = records.iter().any(|record| matches!(&record.event, Event::WorkCaptured { node, .. } if node.helper.is_none()));
+        let kept = if has_written { format!(" What its steps wrote, and nothing joined, is kept under refs/spinney/{run}/.") } else { String::new() };
+        put(context, &format!("The run `{run}` has no branch: there is nothing to land.{kept}\n"))?;
         return Ok(0);
     };
     let landing = repo.landing().map_err(git)?;

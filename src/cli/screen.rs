@@ -1,12 +1,12 @@
 //! What people read while a run goes on and after it: one calm line an event that matters, then the outcome.
 use super::report::{block, indent, line, plain};
 use crate::{
-    engine::{Models, unmade_outputs},
+    engine::{Models, left_over, unmade_outputs},
     event::{
         Delivery, Event, Failure, FailureKind, HookVerdict, Limit, MergeProgress, NodeId, Outcome, Record, RunId, SelectProgress, SkipCause, Success,
         UNTHINKING, Wake,
     },
-    git::short_name,
+    git::{ref_of, short_name},
     journal::{FINALLY, NodeState, ON_FAILURE, Question, RunState, Spent},
     plan::{AgentSpec, Work},
 };
@@ -19,6 +19,8 @@ use std::{
 
 /// Columns for the name of a node.
 pub(super) const NAME_WIDTH: usize = 24;
+/// Pieces of work that stand on no branch and are named.
+const MAX_LEFT: usize = 20;
 /// Characters of an output on one line.
 const OUTPUT_CHARS: usize = 600;
 
@@ -226,13 +228,27 @@ pub(super) fn summary(state: &RunState, color: bool) -> String {
             let _ = writeln!(text, "  {}", paint(color, Tone::Warn, &line(&format!("`{name}` could not be made: {why}"), OUTPUT_CHARS)));
         }
     }
+    let left = if outcome.is_some_and(|outcome| outcome.success().is_some()) { left_over(state) } else { Vec::new() };
     if let Some(branch) = state.branch().filter(|branch| branch.made) {
         let name = short_name(&branch.name);
         let _ = writeln!(text, "\nThe result stands on branch {}", paint(color, Tone::Good, name));
-    } else if outcome.is_some_and(|outcome| outcome.success().is_some()) {
+    } else if outcome.is_some_and(|outcome| outcome.success().is_some()) && left.is_empty() {
         let _ = writeln!(text, "\nNothing differs from the commit the run started from, so there is no branch.");
     }
+    left_behind(&mut text, state, &left, color);
     text
+}
+
+/// Names the work that stands on no branch, with the refs that keep it.
+fn left_behind(text: &mut String, state: &RunState, left: &[NodeId], color: bool) {
+    let (Some(run), false) = (state.started().map(|started| &started.run), left.is_empty()) else { return };
+    let _ = writeln!(text, "\n{}", paint(color, Tone::Warn, "Work that stands on no branch, since what was to join it did not:"));
+    for node in left.iter().take(MAX_LEFT) {
+        let _ = writeln!(text, "  {:<NAME_WIDTH$} {}", node.to_string(), ref_of(run, &node.slug(), "result"));
+    }
+    if left.len() > MAX_LEFT {
+        let _ = writeln!(text, "  … and {} more", left.len() - MAX_LEFT);
+    }
 }
 
 /// Says what the agents of `on_failure` explain, and why an ending failed where the run's own failure does not say it.

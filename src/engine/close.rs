@@ -2,6 +2,7 @@
 use super::{
     frames,
     steps::{self, Services, VIEW_PREFIX},
+    tips::left_over,
 };
 use crate::{
     agent::{out_of_budget, stopping},
@@ -23,6 +24,8 @@ pub(super) struct Close {
     tips: Vec<CommitId>,
     branch: Option<Branch>,
     worktrees: Vec<(String, CommitId, CommitId)>,
+    /// Whose work is a part of nothing that the run comes to.
+    pub(super) left_over: Vec<NodeId>,
 }
 
 /// The node that the loop knows the closing worker by; it is never recorded.
@@ -41,11 +44,12 @@ impl Close {
         Close {
             recorder: recorder.clone(),
             run: state.started().cloned().expect("a run is closed after it was started"),
-            failure,
             output,
             tips,
             branch: state.branch().cloned(),
             worktrees: captured(state),
+            left_over: if failure.is_none() { left_over(state) } else { Vec::new() },
+            failure,
         }
     }
 

@@ -65,4 +65,5 @@ pub use simulate::{Leg, SimulateError, Simulated, simulate};
 pub use steps::Services;
 pub(crate) use steps::checkpoint_ref;
 pub use stub::{AGENT_TAKES, OTHER_TAKES};
+pub use tips::left_over;
 pub use token::{Claim, Tokens};

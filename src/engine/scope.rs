@@ -1,11 +1,12 @@
 //! What templates see, made from the state of the run.
-use super::frames;
+use super::{frames, steps::NOT_BEGUN};
 use crate::{
     event::{Frame, NodeId, Outcome, StepId},
     git,
     journal::{NodeState, RunState},
     plan::{PlannedStep, Reads, Work},
     prompts::{self, Scope},
+    workflow::Parse,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -139,12 +140,13 @@ pub(super) fn result(state: &RunState, id: &NodeId) -> Value {
         value["output"] = output;
         return value;
     }
-    let said = if matches!(outcome, Some(Outcome::Failed(_))) { json!("") } else { Value::Null };
+    let failed = matches!(outcome, Some(Outcome::Failed(_)));
     for name in ["stdout", "stderr", "output_tail"] {
-        value[name] = said.clone();
+        value[name] = if failed { json!("") } else { Value::Null };
     }
-    value["exit_code"] = Value::Null;
-    value["output"] = Value::Null;
+    value["exit_code"] = if failed { NOT_BEGUN.into() } else { Value::Null };
+    let has_no_lines = failed && step.is_some_and(|step| step.parse == Some(Parse::Lines) && step.output_schema.is_none());
+    value["output"] = if has_no_lines { json!([]) } else { Value::Null };
     if let Value::Object(fields) = output {
         value.as_object_mut().into_iter().for_each(|value| value.extend(fields.clone()));
     }

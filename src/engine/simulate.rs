@@ -37,6 +37,8 @@ pub struct Simulated {
     pub legs: Vec<Leg>,
     /// What never began, and why.
     pub skipped: Vec<(NodeId, SkipCause)>,
+    /// Whose work would stand on no branch at its end, nothing having joined it.
+    pub left_over: Vec<NodeId>,
     /// Places among `legs`: each began as soon as the one before it ended, and the last one ended the run.
     pub critical: Vec<usize>,
     /// The most that was under way at the same time.
@@ -126,6 +128,7 @@ pub async fn simulate(plan: Arc<Plan>, given: &Map<String, Value>, stub: Stub) -
         peak: peak(&scene.legs),
         legs: scene.legs,
         skipped: watched.skipped,
+        left_over: scene.left_over,
         took,
         limit: watched.limit,
         raises: watched.raises,
@@ -205,6 +208,7 @@ struct Scene {
     cause: Option<usize>,
     /// Nodes whose work was captured, in the order in which that was.
     written: Vec<NodeId>,
+    left_over: Vec<NodeId>,
 }
 
 struct Due {
@@ -298,11 +302,7 @@ impl Cast {
 
     /// Returns the nodes of these steps whose work was captured.
     fn sources(&self, order: &Order<'_>) -> Vec<NodeId> {
-        let from = match &order.step.work {
-            Work::Merge(merge) => &merge.from,
-            Work::Select(select) => &select.from,
-            Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => return Vec::new(),
-        };
+        let from = order.step.sources();
         self.scene.written.iter().filter(|node| from.contains(&node.step) && stub::beside(node, order.node)).cloned().collect()
     }
 
@@ -404,6 +404,7 @@ impl Crew for Cast {
     }
 
     fn close(&mut self, close: Close) -> Working {
+        self.scene.left_over.clone_from(&close.left_over);
         self.schedule(Duration::ZERO, close::node(), Part::Other(End::Closed(Ok(close.result()))))
     }
 

@@ -360,7 +360,8 @@ fn failed(said: &StubbedTime, output: Value) -> Failure {
 fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Value, Failure> {
     if said.status == Some(StubbedStatus::Timeout) {
         let stdout = said.stdout.clone().unwrap_or_default();
-        return Err(failed(said, json!({"stdout": stdout, "stderr": "", "exit_code": null, "output_tail": stdout})));
+        let output = step.parse.map(|_| said.output.clone().unwrap_or_else(|| steps::said_in_failure(step, &stdout)));
+        return Err(failed(said, printed(&stdout, "", steps::TIMED_OUT.into(), output)));
     }
     let exit_code = said.exit_code.unwrap_or(i64::from(ends_badly(said)));
     let lines = || Value::from((1..=LINES).map(|number| format!("line-{number}")).collect::<Vec<_>>());
@@ -368,6 +369,7 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
         (Some(output), ..) => output.clone(),
         (None, Some(Parse::Lines), Some(printed)) => printed.lines().collect(),
         (None, Some(Parse::Lines), None) => lines(),
+        (None, Some(Parse::Json), Some(printed)) if exit_code != 0 => steps::said_in_failure(step, printed),
         (None, Some(Parse::Json), Some(printed)) => {
             serde_json::from_str(printed).map_err(|error| Failure::new(FailureKind::Schema, format!("the stub's `stdout` is not JSON: {error}")))?
         }
@@ -383,7 +385,7 @@ fn command(step: &PlannedStep, said: &StubbedTime, command: &str) -> Result<Valu
     if exit_code != 0 {
         let shown: String = command.lines().next().unwrap_or_default().chars().take(200).collect();
         return Err(Failure {
-            output: printed(&stdout, &stderr, exit_code, None),
+            output: printed(&stdout, &stderr, exit_code, step.parse.map(|_| output)),
             ..Failure::new(FailureKind::Command, format!("`{shown}` exited with {exit_code}"))
         });
     }

@@ -1,10 +1,13 @@
 //! The commits that flow along the edges of the graph.
 use crate::{
-    event::{CommitId, Frame, NodeId, Outcome, StepId},
+    event::{CommitId, Frame, NodeId, Outcome},
     journal::RunState,
-    plan::{PlannedStep, Work},
+    plan::PlannedStep,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// What ended steps pass on, each worked out once.
 #[derive(Default)]
@@ -73,6 +76,36 @@ impl Tips {
     }
 }
 
+/// Returns the nodes whose work is a part of nothing that came after it, and so stands on no branch of the run: what was to join
+/// it was skipped, or has failed and that was allowed. What a merge has put aside, or a choice has passed over, is none of it.
+pub fn left_over(state: &RunState) -> Vec<NodeId> {
+    let mut left = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(within) = open.pop().filter(|_| state.has_commits()) {
+        let Some(plan) = state.frame(&within).map(|frame| frame.plan.clone()) else { continue };
+        let (mut passed, mut taken): (BTreeMap<NodeId, BTreeSet<NodeId>>, BTreeSet<NodeId>) = Default::default();
+        for step in plan.steps() {
+            let node = NodeId::inside(&within, &step.id);
+            let of = |sources: &[&NodeId]| sources.iter().filter_map(|source| passed.get(*source)).flatten().cloned().collect::<BTreeSet<_>>();
+            let arriving = of(&sources(state, &node));
+            if state.outcome(&node).and_then(Outcome::success).is_some() {
+                taken.extend(step.sources().iter().filter_map(|source| passed.get(&node.beside(source))).flatten().cloned());
+            }
+            let has_written = !own(state, &node).is_empty();
+            open.extend(state.items(&node).map(|(item, _)| item).chain([node.clone()]).filter_map(|node| Some(state.inner(&node)?.0)));
+            let passes = if has_written { BTreeSet::from([node.clone()]) } else { arriving.clone() };
+            taken.extend(arriving.into_iter().filter(|_| has_written));
+            passed.insert(node, passes);
+        }
+        let ends = plan.sinks().filter_map(|sink| passed.get(&NodeId::inside(&within, &sink.id))).flatten().cloned();
+        taken.extend(ends);
+        let wrote = |node: &NodeId| commit(state.outcome(node)).map(|_| node.clone());
+        let lost = passed.keys().filter(|node| !taken.contains(*node));
+        left.extend(lost.flat_map(|node| wrote(node).into_iter().chain(state.items(node).filter_map(|(item, _)| wrote(&item)))));
+    }
+    left
+}
+
 /// Returns the commits of a step and of its items.
 fn own(state: &RunState, step: &NodeId) -> BTreeSet<CommitId> {
     commit(state.outcome(step)).into_iter().chain(state.items(step).filter_map(|(_, item)| commit(item.outcome.as_ref()))).collect()
@@ -80,7 +113,7 @@ fn own(state: &RunState, step: &NodeId) -> BTreeSet<CommitId> {
 
 /// Returns the steps whose work a node starts from. A merge starts where its sources started; their work is what it joins.
 fn sources<'s>(state: &'s RunState, node: &NodeId) -> Vec<&'s NodeId> {
-    let joined = state.step(node).map(joins).unwrap_or_default();
+    let joined = state.step(node).map(PlannedStep::sources).unwrap_or_default();
     let (around, mut from): (Vec<&NodeId>, Vec<&NodeId>) = state.needs(node).partition(|need| joined.contains(&need.step));
     from.extend(around.into_iter().flat_map(|merged| sources(state, merged)));
     from
@@ -100,15 +133,6 @@ fn of_needed_items(state: &RunState, item: &NodeId) -> BTreeSet<CommitId> {
         seen.insert(key);
     }
     tips
-}
-
-/// Returns the steps whose work a step brings together itself.
-fn joins(step: &PlannedStep) -> &[StepId] {
-    match &step.work {
-        Work::Merge(merge) => &merge.from,
-        Work::Select(select) => &select.from,
-        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => &[],
-    }
 }
 
 fn commit(outcome: Option<&Outcome>) -> Option<CommitId> {

@@ -518,8 +518,9 @@ impl RunState {
         let Some((plan, first)) = self.frames.at(place.frame as usize).map(|frame| (frame.plan.clone(), frame.first)) else { return };
         let Some(from) = plan.at(place.step as usize) else { return };
         let id = self.nodes.name(upstream).clone();
-        for (dependent, _, on) in plan.dependents_at(place.step as usize) {
-            self.met(first + dependent, &id, from.satisfies(on, outcome));
+        for (dependent, step, on) in plan.dependents_at(place.step as usize) {
+            let satisfied = from.satisfies(on, outcome) || (matches!(outcome, Outcome::Skipped(_)) && step.goes_without(&from.id, on));
+            self.met(first + dependent, &id, satisfied);
         }
     }
 
@@ -532,7 +533,10 @@ impl RunState {
         if satisfied {
             state.unmet = state.unmet.saturating_sub(1);
             if state.unmet == 0 && !self.todo.contains_key(self.nodes.name(dependent)) {
-                self.settle(dependent);
+                match self.lacks_sources(dependent) {
+                    Some(source) => drop(self.todo.insert(self.nodes.name(dependent).clone(), Todo::Skip(SkipCause::Upstream(source)))),
+                    None => self.settle(dependent),
+                }
             }
         } else {
             self.todo.insert(self.nodes.name(dependent).clone(), Todo::Skip(SkipCause::Upstream(upstream.clone())));

@@ -15,6 +15,7 @@ mod prefix;
 mod queue;
 mod rest;
 mod seats;
+mod sources;
 mod state;
 mod store;
 mod watch;

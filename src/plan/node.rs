@@ -333,6 +333,20 @@ impl PlannedStep {
         }
     }
 
+    /// Returns the steps whose work it joins or chooses from, in the order of the graph.
+    pub fn sources(&self) -> &[StepId] {
+        match &self.work {
+            Work::Merge(merge) => &merge.from,
+            Work::Select(select) => &select.from,
+            Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => &[],
+        }
+    }
+
+    /// Returns whether it joins, or chooses from, what there is where one that it needs was skipped.
+    pub(crate) fn goes_without(&self, need: &StepId, on: On) -> bool {
+        on != On::Failure && self.sources().contains(need)
+    }
+
     /// Returns whether an edge from it is satisfied by how it ended.
     pub(crate) fn satisfies(&self, on: On, outcome: &Outcome) -> bool {
         match (on, outcome) {

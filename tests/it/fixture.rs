@@ -38,6 +38,11 @@ impl Said {
         assert_eq!(self.code, code, "\n--- out\n{}\n--- err\n{}", self.out, self.err);
         self
     }
+
+    /// Returns all that a person sees.
+    pub(crate) fn all(&self) -> String {
+        format!("{}{}", self.err, self.out)
+    }
 }
 
 /// Checks that an editor, which knows the language by its schema, takes a workflow that loads.

@@ -344,7 +344,7 @@ fn what_a_step_has_not_left_is_null() {
     said.code(0);
     let output = outcome(&records, "run")["succeeded"]["output"].clone();
     let after = "half\n//failed\n";
-    assert_eq!(output, serde_json::json!({"agent": null, "command": null, "code": null, "part": "none", "text": "said: .", "after": after}));
+    assert_eq!(output, serde_json::json!({"agent": null, "command": null, "code": 126, "part": "none", "text": "said: .", "after": after}));
 }
 
 const ENDS: &str = "version: 1

@@ -36,6 +36,7 @@ mod kill;
 mod killed_git;
 mod landing;
 mod language;
+mod left_out;
 mod limits;
 mod live;
 mod llm;

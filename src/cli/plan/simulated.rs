@@ -63,6 +63,12 @@ fn page(plan: &Plan, run: &Simulated, color: bool) -> String {
             let _ = writeln!(text, "  {}: {}", line(&node.to_string(), 60), screen::skip_word(cause));
         }
     }
+    if !run.left_over.is_empty() {
+        let _ = writeln!(text, "\nWork that would stand on no branch, since what is to join it does not");
+        for part in wrapped(&run.left_over.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), WIDTH - 2) {
+            let _ = writeln!(text, "  {part}");
+        }
+    }
     let made_up: BTreeSet<&str> = run.legs.iter().filter(|leg| leg.is_made_up).map(|leg| leg.node.step.0.as_str()).collect();
     if !made_up.is_empty() {
         let _ = writeln!(text, "\nMade up, since the stub says nothing of the output of");
@@ -146,6 +152,7 @@ fn of_json(plan: &Plan, run: &Simulated) -> Value {
         "records": run.records,
         "tries": run.legs.iter().map(leg).collect::<Vec<_>>(),
         "critical": run.critical,
+        "left_over": run.left_over.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "skipped": run.skipped.iter().map(|(node, cause)| json!({"node": node.to_string(), "cause": cause})).collect::<Vec<_>>(),
     })
 }

@@ -24,6 +24,10 @@ const STREAM_BYTES: usize = 64 * 1024;
 const TAIL_BYTES: usize = 6 * 1024;
 /// Lines of it that stand in a failure.
 pub(super) const RED_LINES: usize = 12;
+/// The exit code of a command that was not done in time, as `timeout` has it.
+pub(in crate::engine) const TIMED_OUT: i32 = 124;
+/// That of one that could not begin, as a shell has it.
+pub(in crate::engine) const NOT_BEGUN: i32 = 126;
 /// The longest one check may take.
 const CHECK_TIME: Duration = Duration::from_mins(30);
 
@@ -38,9 +42,9 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
     let output = shell(task, &command, Around { writes, ..place.around() }, step.timeout).await?;
     let text = output.stdout.text();
     let exit_code = match output.exit {
-        Exit::Code(code) => Some(code),
-        Exit::Signal(signal) => Some(128 + signal),
-        Exit::TimedOut | Exit::Cancelled => None,
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => 128 + signal,
+        Exit::TimedOut | Exit::Cancelled => TIMED_OUT,
     };
     let mut value = json!({
         "stdout": cut(&text, STREAM_BYTES, "the output"),
@@ -48,15 +52,22 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         "exit_code": exit_code,
         "output_tail": tail(&output, TAIL_BYTES),
     });
-    if task.cancel.is_cancelled() {
+    // What is parsed, or kept as a file, is the whole.
+    let whole = output.stdout.whole.as_deref().filter(|_| step.parse.is_some() || step.file.is_some());
+    let whole = whole.map_or(text, |whole| String::from_utf8_lossy(whole).into_owned());
+    let is_cancelled = task.cancel.is_cancelled();
+    if step.parse.is_some() && (exit_code != 0 || is_cancelled) {
+        value["output"] = said_in_failure(step, &whole);
+    }
+    if is_cancelled {
         // Whoever cancelled it says whether that was for want of time.
-        value["exit_code"] = Value::Null;
+        value["exit_code"] = TIMED_OUT.into();
         let _ = task.remains.set(value);
         return Err(Trouble::Interrupted);
     }
-    let Some(exit_code) = exit_code else {
+    if output.exit == Exit::TimedOut {
         return Err(Failure { output: value, ..Failure::new(FailureKind::Timeout, "the command did not end in time") }.into());
-    };
+    }
     if exit_code != 0 {
         let last = value["output_tail"].as_str().unwrap_or_default().trim().lines().last().unwrap_or_default().to_owned();
         let last = if last.is_empty() { String::new() } else { format!(": {last}") };
@@ -64,9 +75,6 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, command: &str) -> Resul
         let failure = Failure { output: value, ..Failure::new(FailureKind::Command, message) };
         return Err(output.hint().map_or(failure.clone(), |hint| failure.hint(hint)).into());
     }
-    // What is parsed, or kept as a file, is the whole.
-    let whole = output.stdout.whole.as_deref().filter(|_| step.parse.is_some() || step.file.is_some());
-    let whole = whole.map_or(text, |whole| String::from_utf8_lossy(whole).into_owned());
     value["output"] = match parsed(step.parse, &whole) {
         Ok(output) => output,
         Err(error) => {
@@ -116,6 +124,14 @@ fn parsed(parse: Option<Parse>, stdout: &str) -> Result<Value, serde_json::Error
         }
         Some(Parse::Json) => serde_json::from_str(stdout),
     }
+}
+
+/// Returns the output of a command that has failed: linters exit with 1 where they have found something. It is null where what was printed
+/// is not what it should be.
+pub(in crate::engine) fn said_in_failure(step: &PlannedStep, stdout: &str) -> Value {
+    let output = parsed(step.parse, stdout).ok();
+    let fits = |output: &Value| step.output_schema.as_ref().is_none_or(|schema| plan::fits(schema, output).is_ok());
+    output.filter(fits).unwrap_or_default()
 }
 
 /// What surrounds a command.

@@ -29,6 +29,7 @@ use crate::{
 };
 pub(super) use approve::answered;
 pub(super) use cache::{Makings, REFS as KEPT_RESULTS, Store as CacheStore, foresee, is_kept};
+pub(super) use command::{NOT_BEGUN, TIMED_OUT, said_in_failure};
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(crate) use keep::checkpoint_ref;
 pub(super) use keep::{Unkept, keep_all, unkept};
@@ -301,13 +302,8 @@ pub(super) fn candidates(state: &RunState, at: &NodeId, step: &PlannedStep) -> V
 
 /// Returns the work that a step joins or chooses from, in the order of its `from` and of the items.
 pub(super) fn sources(state: &RunState, at: &NodeId, step: &PlannedStep) -> Vec<Source> {
-    let from = match &step.work {
-        Work::Merge(spec) => &spec.from,
-        Work::Select(spec) => &spec.from,
-        Work::Agent { .. } | Work::Run { .. } | Work::Workflow(_) | Work::Approve(_) | Work::Loop(_) => return Vec::new(),
-    };
     let mut sources = Vec::new();
-    for from in from {
+    for from in step.sources() {
         let own = at.beside(from);
         let items = state.items(&own).collect::<Vec<_>>();
         for (node, of) in state.node(&own).map(|node| (own, node)).into_iter().chain(items) {
