@@ -9,7 +9,7 @@ use super::{
     calls::Calls,
     checks::{Checks, folder},
     findings::Findings,
-    frames::{Around, At, Frame, Frames, MAIN, ORCHESTRATOR},
+    frames::{Around, At, Frames, MAIN, ORCHESTRATOR},
     graph::{Graph, OutputShape},
     inputs,
     models::check_overrides,
@@ -140,9 +140,7 @@ fn judge(judged: &Judged<'_>, findings: &mut Findings<'_>) -> (HashMap<At, Arc<V
     let items = watched.filter_map(|(at, _)| Some((at, Arc::new(reader.item_schema(at)?)))).collect();
     let output_shapes = reader.outputs();
     findings.absorb(reader.finish());
-    // Who writes, and what waits for what, may be just what could not be read.
-    let is_read = |frame: &Frame<'_>| frame.steps.iter().all(|step| !workflow.flaws.of_step(&step.id));
-    for (at, frame) in frames.all.iter().enumerate().filter(|(_, frame)| is_read(frame)) {
+    for (at, frame) in frames.all.iter().enumerate() {
         Writers { frame, writes: &writes[at], sure: &sure[at], starts: &starts[at] }.check(findings);
     }
     (items, output_shapes)
@@ -263,7 +261,7 @@ impl Freezer<'_> {
 
     fn frame(&self, frame: usize, resolved: Vec<Resolved>, frozen: &BTreeMap<usize, Arc<Plan>>, plan: Plan) -> Option<Plan> {
         let written = &self.frames.all[frame];
-        let order = written.edges.order.as_ref()?;
+        let order = &written.edges.order;
         let mut position = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, &step)| position[step] = place);
         let mut graph = DiGraph::with_capacity(written.steps.len(), written.edges.needs.iter().map(Vec::len).sum());

@@ -19,8 +19,10 @@ pub(super) struct Edges {
     pub(super) needs: Vec<Vec<usize>>,
     /// How each of those must have ended.
     pub(super) on: Vec<Vec<On>>,
-    /// All steps, needs before what needs them, otherwise as in the file; `None` where there is a cycle.
-    pub(super) order: Option<Vec<usize>>,
+    /// All steps, needs before what needs them, otherwise as in the file.
+    pub(super) order: Vec<usize>,
+    /// Steps that wait for each other: what they need of one another is left out.
+    pub(super) tangled: Vec<bool>,
     /// Every step with each of its needs, and how that must have ended.
     direct: HashMap<(usize, usize), On>,
 }
@@ -29,7 +31,13 @@ impl Edges {
     /// Resolves all needs; unknown steps, needs that stand twice and cycles are reported. `around` says what to do about a
     /// step that stands around these.
     pub(super) fn new(steps: &[Step], index: &BTreeMap<&str, usize>, around: &dyn Fn(&str) -> Option<String>, findings: &mut Findings<'_>) -> Edges {
-        let mut edges = Edges { needs: vec![Vec::new(); steps.len()], on: vec![Vec::new(); steps.len()], order: None, direct: HashMap::new() };
+        let mut edges = Edges {
+            needs: vec![Vec::new(); steps.len()],
+            on: vec![Vec::new(); steps.len()],
+            order: Vec::new(),
+            tangled: vec![false; steps.len()],
+            direct: HashMap::new(),
+        };
         let mut places: Vec<Vec<&Spanned<String>>> = vec![Vec::new(); steps.len()];
         for (step, needs) in steps.iter().enumerate() {
             let mut seen = BTreeMap::new();
@@ -55,10 +63,36 @@ impl Edges {
             }
         }
         edges.order = sort(&edges.needs);
-        if edges.order.is_none() {
-            report_cycles(steps, &edges.needs, &places, findings);
+        if edges.order.len() < steps.len() {
+            let knots = report_cycles(steps, &edges.needs, &places, findings);
+            edges.untangle(&knots);
         }
         edges
+    }
+
+    /// Takes out what the steps of a knot need of each other, so that the rest can be judged.
+    fn untangle(&mut self, knots: &[Vec<usize>]) {
+        for knot in knots {
+            for &step in knot {
+                let within: Vec<bool> = self.needs[step].iter().map(|need| knot.binary_search(need).is_ok()).collect();
+                let mut inside = within.iter();
+                self.needs[step].retain(|_| inside.next() != Some(&true));
+                let mut inside = within.iter();
+                self.on[step].retain(|_| inside.next() != Some(&true));
+                self.tangled[step] = true;
+            }
+        }
+        self.order = sort(&self.needs);
+    }
+
+    /// Returns of which steps it is not known what they wait for: those of which `is_read` is false, those that wait for each other, and
+    /// whoever waits for one of these.
+    pub(super) fn unread(&self, is_read: impl Fn(usize) -> bool) -> Vec<bool> {
+        let mut unread: Vec<bool> = self.tangled.iter().enumerate().map(|(step, tangled)| *tangled || !is_read(step)).collect();
+        for &step in &self.order {
+            unread[step] |= self.needs[step].iter().any(|&need| unread[need]);
+        }
+        unread
     }
 
     /// Returns whether a step needs another one itself, not only through others.
@@ -72,8 +106,8 @@ impl Edges {
     }
 }
 
-/// Sorts steps so that needs come first, otherwise as in the file.
-fn sort(needs: &[Vec<usize>]) -> Option<Vec<usize>> {
+/// Sorts steps so that needs come first, otherwise as in the file; those of a cycle, and what comes after it, are left out.
+fn sort(needs: &[Vec<usize>]) -> Vec<usize> {
     let mut unmet: Vec<usize> = needs.iter().map(Vec::len).collect();
     let mut dependents = vec![Vec::new(); needs.len()];
     for (step, needs) in needs.iter().enumerate() {
@@ -92,11 +126,11 @@ fn sort(needs: &[Vec<usize>]) -> Option<Vec<usize>> {
             }
         }
     }
-    (order.len() == needs.len()).then_some(order)
+    order
 }
 
-/// Reports a shortest cycle of every knot of steps that wait for each other, every edge labelled.
-fn report_cycles(steps: &[Step], needs: &[Vec<usize>], places: &[Vec<&Spanned<String>>], findings: &mut Findings<'_>) {
+/// Reports a shortest cycle of every knot of steps that wait for each other, every edge labelled; returns the knots, each sorted.
+fn report_cycles(steps: &[Step], needs: &[Vec<usize>], places: &[Vec<&Spanned<String>>], findings: &mut Findings<'_>) -> Vec<Vec<usize>> {
     let edges = needs.iter().enumerate().flat_map(|(step, needs)| needs.iter().map(move |&need| (need_index(step), need_index(need))));
     let mut graph: DiGraph<(), ()> = DiGraph::new();
     for _ in steps {
@@ -107,8 +141,9 @@ fn report_cycles(steps: &[Step], needs: &[Vec<usize>], places: &[Vec<&Spanned<St
     for knot in &mut knots {
         knot.sort_unstable();
     }
+    knots.retain(|knot| knot.len() > 1 || needs[knot[0]].contains(&knot[0]));
     knots.sort_unstable();
-    for knot in knots.iter().filter(|knot| knot.len() > 1 || needs[knot[0]].contains(&knot[0])) {
+    for knot in &knots {
         let cycle = shortest(knot[0], needs, knot);
         let names: Vec<String> = cycle.iter().take(MAX_NAMED).map(|&(step, _)| format!("`{}`", steps[step].id.value)).collect();
         let more = if cycle.len() > MAX_NAMED { " → …" } else { "" };
@@ -129,6 +164,7 @@ fn report_cycles(steps: &[Step], needs: &[Vec<usize>], places: &[Vec<&Spanned<St
             findings.report(error.help("take one of these needs out"));
         }
     }
+    knots
 }
 
 fn need_index(step: usize) -> petgraph::graph::NodeIndex {

@@ -9,6 +9,7 @@ use crate::{
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
+use doubts::{Doubts, looks_at};
 use serde_json::Value;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,11 +17,12 @@ use std::{
     rc::Rc,
     sync::Arc,
 };
-use waits::{Doubt, Wait};
+use waits::Wait;
 use wrong::told;
 
 mod absent;
 mod bound;
+mod doubts;
 mod waits;
 mod wrong;
 
@@ -41,8 +43,8 @@ pub(super) struct Reader<'a> {
     items: HashMap<At, Gives>,
     /// What conditions look at that hold where templates are read: of a step, and of the loops around it.
     held: Vec<Vec<String>>,
-    /// Values that are null, unless a step has succeeded, frame by frame.
-    doubts: Vec<Vec<Doubt>>,
+    /// What may be null, unless the order of the steps says otherwise.
+    doubts: Vec<Doubts>,
     /// Because of which step each of a frame may be skipped, as far as it has been asked for.
     skips: HashMap<usize, Rc<Vec<Option<usize>>>>,
     /// Names of the workflow's environment whose value holds a secret.
@@ -92,9 +94,8 @@ impl<'a> Reader<'a> {
     pub(super) fn new(shapes: Shapes<'a>) -> Reader<'a> {
         let secret = secret_names(&shapes.workflow.env);
         let waits = shapes.frames.all.iter().map(|_| Vec::new()).collect();
-        let doubts = shapes.frames.all.iter().map(|_| Vec::new()).collect();
         let found = Findings::new(shapes.workflow);
-        Reader { shapes, found, waits, items: HashMap::new(), held: Vec::new(), doubts, skips: HashMap::new(), secret }
+        Reader { shapes, found, waits, items: HashMap::new(), held: Vec::new(), doubts: Vec::new(), skips: HashMap::new(), secret }
     }
 
     /// Checks the templates that belong to no step.
@@ -117,10 +118,6 @@ impl<'a> Reader<'a> {
         let step = self.shapes.frames.step(at);
         let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false };
         let inside = Sight { inside: true, ..outside };
-        let looks_at = |step: &Step| {
-            let readings = step.condition.as_ref().map(|condition| prompts::examine_condition(condition).readings);
-            readings.into_iter().flatten().map(|reading| reading.path).collect::<Vec<_>>()
-        };
         self.held = self.shapes.frames.loops(at.frame).flat_map(|at| looks_at(self.shapes.frames.step(at))).collect();
         if let Some(condition) = &step.condition {
             self.template(condition, Use::Condition, outside);

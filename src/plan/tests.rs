@@ -172,6 +172,29 @@ fn whole_files_compile() {
     }
 }
 
+/// The workflows of a table: a head that all of them have, then the rest of each.
+fn table(name: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder("nulls").join(name)).expect("the table is there");
+    let mut parts = text.split("---\n");
+    let head = parts.next().unwrap_or_default().to_owned();
+    parts.map(|rest| format!("{head}{rest}")).collect()
+}
+
+#[test]
+fn a_value_that_is_known_not_to_be_null_may_stand_anywhere() {
+    let refused: Vec<String> =
+        table("right.txt").iter().filter_map(|text| Some(format!("{text}\n{}", source::render(&compile_with(text, &catalog()).err()?.found, false)))).collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn a_value_that_may_be_null_is_told_before_anything_is_paid() {
+    for text in table("wrong.txt") {
+        let codes = compile_with(&text, &catalog()).map_or_else(|errors| errors.found.iter().map(|error| error.code).collect(), |_| Vec::new());
+        assert_eq!(codes, [codes::MAY_BE_NULL], "{text}");
+    }
+}
+
 const FLOW: &str = include_str!("../../tests/diagnostics/whole/flow.yaml");
 
 #[test]

@@ -42,7 +42,10 @@ type Tips = Rc<BTreeSet<usize>>;
 impl Writers<'_> {
     /// Checks all of it.
     pub(super) fn check(&self, findings: &mut Findings<'_>) {
-        let Some(order) = &self.frame.edges.order else { return };
+        // Who writes, and what waits for what, may be just what could not be read.
+        let hidden: Vec<bool> = self.frame.steps.iter().map(|step| findings.flaws.hides_place(&step.id)).collect();
+        let unread = self.frame.edges.unread(|step| !hidden[step]);
+        let order = &self.frame.edges.order;
         let mut position = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, &step)| position[step] = place);
         let mut tips: Vec<Tips> = vec![Tips::default(); order.len()];
@@ -51,7 +54,8 @@ impl Writers<'_> {
         let mut told = BTreeSet::new();
         for &step in order {
             let mut arriving = self.arriving(step, &tips);
-            if let Some(from) = taken_in(&self.frame.steps[step].verb) {
+            let from = self.frame.steps[step].sources();
+            if !from.is_empty() {
                 let sources: Vec<usize> = self.sources(from, findings);
                 // A source that is not waited for is told as that, not as left over.
                 for &source in &sources {
@@ -64,6 +68,7 @@ impl Writers<'_> {
                     meetings.extend(parts.into_iter().map(|at| Meeting { at: Some(step), question: Question { target, at } }));
                 }
             } else if self.starts[step]
+                && !unread[step]
                 && let Some(last) = arriving.iter().copied().max_by_key(|&tip| position[tip])
             {
                 if self.many(last) && told.insert(last) {
@@ -75,8 +80,11 @@ impl Writers<'_> {
             }
             tips[step] = if self.writes[step] { Tips::new(BTreeSet::from([step])) } else { arriving };
         }
+        meetings.retain(|meeting: &Meeting| meeting.at.is_none_or(|step| !unread[step]));
         self.frame.edges.needs.iter().flatten().for_each(|&need| needed[need] = true);
-        let left: BTreeSet<usize> = (0..order.len()).filter(|&step| !needed[step]).flat_map(|step| tips[step].iter().copied()).collect();
+        // What could not be read may be what joins the rest.
+        let is_left = |step: usize| !needed[step] && !unread[step] && !hidden.contains(&true);
+        let left: BTreeSet<usize> = (0..order.len()).filter(|&step| is_left(step)).flat_map(|step| tips[step].iter().copied()).collect();
         if let Some(last) = left.iter().copied().max_by_key(|&tip| position[tip]) {
             if self.many(last) && told.insert(last) {
                 self.items_meet(None, last, findings);
@@ -192,14 +200,5 @@ impl Writers<'_> {
         let opposed =
             |a: usize, b: usize| wanted(a, On::Success).any(|need| !self.frame.steps[need].allow_failure && wanted(b, On::Failure).any(|other| other == need));
         opposed(a, b) || opposed(b, a)
-    }
-}
-
-/// Returns the steps whose work a step takes in by name.
-fn taken_in(verb: &Verb) -> Option<&[Spanned<String>]> {
-    match verb {
-        Verb::Merge(merge) => Some(&merge.from),
-        Verb::Select(select) => Some(&select.from),
-        Verb::Agent { .. } | Verb::Run { .. } | Verb::Workflow { .. } | Verb::Approve(_) | Verb::Loop(_) => None,
     }
 }

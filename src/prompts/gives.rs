@@ -58,6 +58,8 @@ pub enum Gives {
     Map(Rc<Vec<(String, Made)>>),
     /// A map made in the template, each value of which is this.
     Values(Rc<Made>),
+    /// What a condition has looked at before it was given: whoever has it need not ask again.
+    Asked(Rc<Made>),
 }
 
 /// What stands in something that the template makes.
@@ -73,7 +75,7 @@ impl Made {
     fn new(gives: Gives) -> Made {
         let size = match &gives {
             Gives::Unknown | Gives::Literal(_) | Gives::Made(_) | Gives::Path(_) => 1,
-            Gives::List(entry) | Gives::Values(entry) => entry.size + 1,
+            Gives::List(entry) | Gives::Values(entry) | Gives::Asked(entry) => entry.size + 1,
             Gives::Map(fields) => fields.iter().map(|(_, field)| field.size).sum::<usize>() + 1,
         };
         if size <= MAX_SIZE { Made { gives, size } } else { Made { gives: Gives::Unknown, size: 1 } }
@@ -89,9 +91,40 @@ impl Gives {
         Gives::Values(Rc::new(Made::new(value)))
     }
 
+    /// Returns the same value, which a condition has looked at.
+    pub(super) fn asked(self) -> Gives {
+        if self.path().is_some() && !self.is_asked() { Gives::Asked(Rc::new(Made::new(self))) } else { self }
+    }
+
+    /// Returns whether a condition has looked at it.
+    pub fn is_asked(&self) -> bool {
+        matches!(self, Gives::Asked(_))
+    }
+
+    /// Returns where in the scope it stands, where it does.
+    pub fn path(&self) -> Option<&[String]> {
+        match self {
+            Gives::Path(path) => Some(path),
+            Gives::Asked(asked) => asked.gives.path(),
+            Gives::Unknown | Gives::Literal(_) | Gives::Made(_) | Gives::List(_) | Gives::Map(_) | Gives::Values(_) => None,
+        }
+    }
+
+    /// Returns the same, with what is in it at these places in the scope as looked at.
+    pub(super) fn where_asked(&self, is_asked: &dyn Fn(&[String]) -> bool) -> Gives {
+        match self {
+            Gives::Path(path) if is_asked(path) => self.clone().asked(),
+            Gives::Unknown | Gives::Literal(_) | Gives::Made(_) | Gives::Path(_) | Gives::Asked(_) => self.clone(),
+            Gives::List(entry) => Gives::list(entry.gives.where_asked(is_asked)),
+            Gives::Values(value) => Gives::values(value.gives.where_asked(is_asked)),
+            Gives::Map(fields) => Gives::map(fields.iter().map(|(name, field)| (name.clone(), field.gives.where_asked(is_asked))).collect()),
+        }
+    }
+
     /// Returns what kind of value it is, where the template itself says so.
     pub fn kind(&self) -> Option<Kind> {
         match self {
+            Gives::Asked(asked) => asked.gives.kind(),
             Gives::Literal(kind) | Gives::Made(kind) => Some(*kind),
             Gives::List(_) => Some(Kind::List),
             Gives::Map(_) | Gives::Values(_) => Some(Kind::Map),
@@ -137,6 +170,7 @@ impl Gives {
     pub fn part(&self, name: &str) -> Result<Gives, Vec<String>> {
         match self {
             Gives::Path(path) if path.len() < MAX_PARTS => Ok(Gives::Path(path.iter().cloned().chain([name.to_owned()]).collect())),
+            Gives::Asked(asked) => asked.gives.part(name).map(Gives::asked),
             Gives::List(entry) if name == ENTRY => Ok(entry.gives.clone()),
             Gives::Values(value) if name != ENTRY => Ok(value.gives.clone()),
             Gives::Map(fields) if name == VALUE => {
@@ -165,6 +199,7 @@ impl Gives {
                 Some((_, bound)) => path[1..].iter().try_fold(bound.clone(), |gives, part| gives.part(part)).unwrap_or(Gives::Unknown),
                 None => self.clone(),
             },
+            Gives::Asked(asked) => asked.gives.bind(names).asked(),
             Gives::List(entry) => Gives::list(entry.gives.bind(names)),
             Gives::Values(value) => Gives::values(value.gives.bind(names)),
             Gives::Map(fields) => Gives::map(fields.iter().map(|(name, field)| (name.clone(), field.gives.bind(names))).collect()),
@@ -189,7 +224,7 @@ pub(super) enum Seen {
     /// Nobody knows.
     Nothing,
     /// A path in the scope; the first `given` parts of it are not of the look itself.
-    Path { path: Vec<String>, given: usize },
+    Path { path: Vec<String>, given: usize, is_asked: bool },
     /// A part that what the template makes does not hold, and what it holds.
     Never { part: String, known: Vec<String> },
 }
@@ -197,7 +232,7 @@ pub(super) enum Seen {
 impl Look {
     /// Returns what it comes to.
     pub(super) fn seen(&self) -> Seen {
-        let length = |gives: &Gives| if let Gives::Path(path) = gives { Some(path.len()) } else { None };
+        let length = |gives: &Gives| gives.path().map(<[String]>::len);
         let mut given = length(&self.from);
         let mut gives = self.from.clone();
         for part in &self.parts {
@@ -207,8 +242,8 @@ impl Look {
             };
             given = given.or_else(|| length(&gives));
         }
-        match (gives, given) {
-            (Gives::Path(path), Some(given)) => Seen::Path { path, given },
+        match (gives.path(), given) {
+            (Some(path), Some(given)) => Seen::Path { path: path.to_vec(), given, is_asked: gives.is_asked() },
             _ => Seen::Nothing,
         }
     }

@@ -57,6 +57,8 @@ pub struct Reading {
     pub goes: Goes,
     /// Whether a condition decides whether it is read at all.
     pub asked: bool,
+    /// What the conditions around it look at: the first two parts of each path.
+    pub conditions: Vec<Vec<String>>,
 }
 
 /// What becomes of a value that is read, as it is.
@@ -70,6 +72,10 @@ pub enum Goes {
     Loop,
     /// It goes through this filter, which takes no null.
     Filter(String),
+    /// It is asked whether it is smaller, or larger, than something.
+    Compared,
+    /// Something is worked out with it.
+    Reckoned,
 }
 
 impl Reading {
@@ -210,10 +216,23 @@ fn readings(outline: &Outline) -> Vec<Reading> {
             bound(&chain.look, &chain.span, chain.optional)?
         } else {
             let path = chain.parts.iter().map(|(part, _)| part).chain(&chain.more).cloned().collect();
-            Reading { path, span: chain.span.clone(), optional: chain.optional, given: 0, never: None, goes: Goes::Anywhere, asked: false }
+            Reading {
+                path,
+                span: chain.span.clone(),
+                optional: chain.optional,
+                given: 0,
+                never: None,
+                goes: Goes::Anywhere,
+                asked: false,
+                conditions: Vec::new(),
+            }
         };
-        let goes = if chain.look.open || (chain.guarded && chain.goes == Goes::Word) { Goes::Anywhere } else { chain.goes.clone() };
-        Some(Reading { goes, asked: chain.asked, ..reading })
+        let guarded = chain.guarded || reading.asked;
+        let goes = if chain.look.open || (guarded && chain.goes == Goes::Word) { Goes::Anywhere } else { chain.goes.clone() };
+        let mut conditions: Vec<Vec<String>> = chain.guards.iter().filter_map(|&guard| outline.chains[guard].about()).collect();
+        conditions.sort_unstable();
+        conditions.dedup();
+        Some(Reading { goes, asked: chain.asked || reading.asked, conditions, ..reading })
     });
     let taken = outline.taken.iter().filter_map(|taken| bound(&taken.look, &taken.span, taken.optional));
     let mut readings: Vec<Reading> = chains.chain(taken).collect();
@@ -223,12 +242,12 @@ fn readings(outline: &Outline) -> Vec<Reading> {
 
 /// Makes a reading of a look into what a name is bound to; nothing where that is not known.
 fn bound(look: &Look, span: &Range<usize>, optional: bool) -> Option<Reading> {
-    let (path, given, never) = match look.seen() {
+    let (path, given, asked, never) = match look.seen() {
         Seen::Nothing => return None,
-        Seen::Path { path, given } => (path, given, None),
-        Seen::Never { part, known } => (vec![part], 0, Some(known)),
+        Seen::Path { path, given, is_asked } => (path, given, is_asked, None),
+        Seen::Never { part, known } => (vec![part], 0, false, Some(known)),
     };
-    Some(Reading { path, span: span.clone(), optional, given, never, goes: Goes::Anywhere, asked: false })
+    Some(Reading { path, span: span.clone(), optional, given, never, goes: Goes::Anywhere, asked, conditions: Vec::new() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The structure of a template, as far as it matters before it runs.
 use super::{
     Goes,
-    gives::{Gives, Look},
+    gives::{Gives, Look, Seen},
 };
 use std::ops::Range;
 
@@ -77,6 +77,8 @@ pub(super) struct Chain {
     pub(super) guarded: bool,
     /// Whether a condition decides whether it is read at all.
     pub(super) asked: bool,
+    /// The chains of the conditions that do.
+    pub(super) guards: Vec<usize>,
     /// Where its `.` and `[` stand that are not yet `?.` and `?[`.
     pub(super) links: Vec<usize>,
 }
@@ -94,8 +96,26 @@ impl Chain {
             goes: Goes::Anywhere,
             guarded: false,
             asked: false,
+            guards: Vec::new(),
             links: Vec::new(),
         }
+    }
+
+    /// Returns the value of the scope that it is about: of the scope's own names the first two parts.
+    pub(super) fn about(&self) -> Option<Vec<String>> {
+        if !self.bound {
+            return (!self.parts.is_empty()).then(|| self.parts.iter().take(2).map(|(part, _)| part.clone()).collect());
+        }
+        match self.look.seen() {
+            Seen::Path { path, .. } => Some(path.into_iter().take(2).collect()),
+            Seen::Nothing | Seen::Never { .. } => None,
+        }
+    }
+
+    /// Returns whether it looks at what stands at a path: by the name that it is bound to, or in the scope.
+    pub(super) fn asks_for(&self, path: &[String]) -> bool {
+        let by_name = self.bound && self.parts.first().map(|(root, _)| root) == path.first();
+        by_name || self.about().is_some_and(|about| about.iter().eq(path.iter().take(2)))
     }
 
     /// Returns whether it looks at what another one is about: the same variable, and of the scope's own names also the same

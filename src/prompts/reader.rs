@@ -12,14 +12,13 @@ use super::{
 use given::{Joint, bind};
 use std::ops::Range;
 
+mod asked;
 mod given;
 
 /// How deep expressions and blocks may nest; Tera's own limit.
 const MAX_DEPTH: usize = 40;
 /// How many variables one template may read.
 const MAX_CHAINS: usize = 10_000;
-/// How many variables of one condition are looked at to see what it guards.
-const MAX_GUARDS: usize = 64;
 /// How many expressions of one template are told that cannot be read.
 const MAX_ERRORS: usize = 20;
 
@@ -56,12 +55,15 @@ struct Block {
     names: usize,
     /// How many chains of conditions held before it.
     guards: usize,
+    /// Whether it leaves the loop around it: what comes after it is not read where its conditions hold.
+    leaves: bool,
 }
 
 /// Reads a template as far as it can be read, and says what is wrong with its form. An expression that cannot be read changes
 /// nothing for those after it; behind a tag that cannot be, or where something is not closed, nothing is read.
 pub(super) fn read(text: &str) -> (Outline, Vec<TemplateError>) {
-    let mut reader = Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), guards: Vec::new(), blocks: Vec::new(), depth: 0 };
+    let mut reader =
+        Reader { lexer: Lexer::new(text), outline: Outline::default(), bound: Vec::new(), looks: Vec::new(), guards: Vec::new(), blocks: Vec::new(), depth: 0 };
     let mut errors = Vec::new();
     let is_whole = reader.pieces(text, &mut errors).map_err(|error| errors.push(error)).is_ok();
     if let Some(block) = reader.blocks.last().filter(|_| is_whole) {
@@ -91,6 +93,8 @@ struct Reader<'a> {
     outline: Outline,
     /// Names that the template binds, and what they stand for, the innermost last.
     bound: Vec<(String, Gives)>,
+    /// Names that are set to what looks at these chains.
+    looks: Vec<(String, Vec<usize>)>,
     /// The chains of the conditions that hold here.
     guards: Vec<usize>,
     blocks: Vec<Block>,
@@ -174,7 +178,7 @@ impl Reader<'_> {
                     self.filter()?;
                 }
             }
-            "break" | "continue" => {}
+            "break" | "continue" => self.blocks.iter_mut().next_back().into_iter().for_each(|block| block.leaves = block.kind == "if"),
             "endif" => self.close("if", &span)?,
             "endfor" => self.close("for", &span)?,
             "endset" => self.close("set", &span)?,
@@ -207,26 +211,22 @@ impl Reader<'_> {
         self.open("for", start)?;
         let names = self.loop_names()?;
         let target = self.loop_target(true)?;
+        let target = self.where_asked(&target, &self.guards);
         self.bound.extend(bind(names, &target));
         self.bound.push(("loop".to_owned(), Gives::Unknown));
-        Ok(())
-    }
-
-    /// Reads a condition of what follows in the block.
-    fn condition(&mut self) -> Result<(), TemplateError> {
-        let first = self.outline.chains.len();
-        self.expression(true)?;
-        self.guards.extend((first..self.outline.chains.len()).take(MAX_GUARDS));
         Ok(())
     }
 
     fn assignment(&mut self, start: usize) -> Result<(), TemplateError> {
         let (name, _) = self.name("the name to set")?;
         if self.lexer.eat("=")? {
+            let first = self.outline.chains.len();
             let shape = self.expression(true)?;
             // Which of several values a name has behind a condition nobody knows.
             let again = self.bound.iter().any(|(known, _)| *known == name) && self.blocks.iter().any(|block| block.kind == "if");
-            self.bound.push((name, if again { Gives::Unknown } else { shape.gives }));
+            let gives = if again { Gives::Unknown } else { self.where_asked(&shape.gives, &self.guards) };
+            self.looks.push((name.clone(), self.looks_since(first)));
+            self.bound.push((name, gives));
             return Ok(());
         }
         while self.lexer.eat("|")? {
@@ -240,14 +240,14 @@ impl Reader<'_> {
         if self.blocks.len() >= MAX_DEPTH {
             return Err(TemplateError::new("blocks nest too deep", start..self.lexer.last_end, None));
         }
-        self.blocks.push(Block { kind, start, names: self.bound.len(), guards: self.guards.len() });
+        self.blocks.push(Block { kind, start, names: self.bound.len(), guards: self.guards.len(), leaves: false });
         Ok(())
     }
 
     fn close(&mut self, kind: &'static str, span: &Range<usize>) -> Result<(), TemplateError> {
         self.expect_block(&[kind], span)?;
         self.unbind_loop();
-        if let Some(block) = self.blocks.pop() {
+        if let Some(block) = self.blocks.pop().filter(|block| !block.leaves) {
             self.guards.truncate(block.guards);
         }
         Ok(())
@@ -319,6 +319,9 @@ impl Reader<'_> {
             single = false;
             let right = self.outline.chains.len();
             let operand = self.operand()?;
+            if let Some(goes) = joint.goes() {
+                self.go(shape.chain.into_iter().chain(operand.chain), &goes);
+            }
             let gives = if joint == Joint::Logic {
                 let left = std::mem::replace(&mut shape.gives, Gives::Unknown);
                 before = Some(before.map_or(left.clone(), |before| before.or(&left)));
@@ -336,15 +339,17 @@ impl Reader<'_> {
         if ternary && self.lexer.eat_word("if")? {
             let condition = self.outline.chains.len();
             self.expression(true)?;
-            let guards: Vec<usize> = (condition..self.outline.chains.len()).take(MAX_GUARDS).collect();
+            let guards = self.looks_since(condition);
             (first..condition).for_each(|chain| self.guard(chain, &guards));
+            shape.gives = self.where_asked(&shape.gives, &guards);
             self.guards.extend(&guards);
             self.lexer.expect_word("else")?;
             let other = self.expression(true)?;
+            let otherwise = self.where_asked(&other.gives, &guards);
             self.guards.truncate(self.guards.len() - guards.len());
             let closed = shape.ending.closed && other.ending.closed;
             let ending = Ending { closed, quoted: shape.ending.quoted || other.ending.quoted, compound: true };
-            shape = Shape { start: shape.start, chain: None, ending, gives: shape.gives.or(&other.gives) };
+            shape = Shape { start: shape.start, chain: None, ending, gives: shape.gives.or(&otherwise) };
         }
         self.depth -= 1;
         Ok(shape)
@@ -490,14 +495,6 @@ impl Reader<'_> {
         Ok(Shape { start: span.start, chain: Some(self.push(chain)?), ending: Ending::default(), gives })
     }
 
-    /// Notes whether one of these chains, those of a condition, looks at what a chain is about.
-    fn guard(&mut self, chain: usize, guards: &[usize]) {
-        let chains = &self.outline.chains;
-        let guarded = guards.iter().any(|guard| chains[*guard].is_about(&chains[chain]));
-        self.outline.chains[chain].guarded |= guarded;
-        self.outline.chains[chain].asked |= !guards.is_empty();
-    }
-
     /// Reads what stands in `[…]`, the bracket already read.
     fn subscript(&mut self) -> Result<Key, TemplateError> {
         let mut key = Key::Computed;
@@ -557,29 +554,31 @@ impl Reader<'_> {
         let names = self.loop_names()?;
         let inner = self.outline.chains.len();
         let target = self.loop_target(false)?;
+        let target = self.where_asked(&target, &self.guards);
         // A name that is bound outside as well was taken for that one.
         let shadows = names.iter().any(|name| self.bound.iter().any(|(known, _)| known == name));
         let names = bind(names, &target);
-        let bind = |gives: &Gives| if shadows { Gives::Unknown } else { gives.bind(&names) };
+        let bound = |gives: &Gives| if shadows { Gives::Unknown } else { gives.bind(&names) };
         for chain in &mut self.outline.chains[first_chain..inner] {
-            chain.look.from = bind(&chain.look.from);
+            chain.look.from = bound(&chain.look.from);
             chain.bound |= chain.parts.first().is_some_and(|(root, _)| names.iter().any(|(name, _)| name == root));
         }
         for taken in &mut self.outline.taken[first_taken..] {
-            taken.look.from = bind(&taken.look.from);
+            taken.look.from = bound(&taken.look.from);
         }
-        let value = bind(value);
         let outer = self.bound.len();
-        self.bound.extend(names);
+        self.bound.extend(names.iter().cloned());
+        let mut value = value.clone();
         if self.lexer.eat_word("if")? {
             let condition = self.outline.chains.len();
             self.expression(false)?;
-            let guards: Vec<usize> = (condition..self.outline.chains.len()).take(MAX_GUARDS).collect();
+            let guards = self.looks_since(condition);
             (first_chain..inner).for_each(|chain| self.guard(chain, &guards));
+            value = self.where_asked(&value, &guards);
         }
         self.bound.truncate(outer);
         self.lexer.expect("]")?;
-        Ok(Gives::list(value))
+        Ok(Gives::list(if shadows { Gives::Unknown } else { value.bind(&names) }))
     }
 
     fn map(&mut self) -> Result<Gives, TemplateError> {

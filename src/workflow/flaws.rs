@@ -1,5 +1,8 @@
 //! What of a file could not be read. The rest of it is judged all the same, but for what hangs on that.
-use super::yaml::{Entry, Node, Yaml};
+use super::{
+    keys::STEP,
+    yaml::{Entry, Node, Yaml},
+};
 use crate::source::{Diagnostics, Span, Spanned, nearest};
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,7 +17,12 @@ pub struct Flaws {
     entries: BTreeSet<(String, String)>,
     /// Where the ids of such steps stand.
     steps: HashSet<Span>,
+    /// Those among them of which it is not known what they wait for, or whether they write.
+    placeless: HashSet<Span>,
 }
+
+/// Keys of a step that say nothing of what it waits for, when it begins and whether it writes.
+const INNER: [&str; 13] = ["timeout", "idle_timeout", "retry", "budget", "cache", "env", "skills", "hooks", "model", "effort", "cwd", "prompt", "mcp_servers"];
 
 impl Flaws {
     /// Finds what the errors leave unknown in a file with these keys.
@@ -47,22 +55,24 @@ impl Flaws {
         let Yaml::Map(steps) = &steps.value else { return };
         for Entry { key, value } in steps {
             let mut broken = places.are_at(key.span);
-            match &value.value {
-                Yaml::Map(entries) => {
-                    for entry in entries {
-                        if entry.key.value == "steps" && matches!(entry.value.value, Yaml::Map(_)) {
-                            self.of_steps(&entry.value, places);
-                            broken |= places.are_at(entry.key.span);
-                        } else {
-                            broken |= places.are_at(entry.key.span) || places.are_in(&entry.value);
-                        }
+            let mut placeless = broken;
+            if let Yaml::Map(entries) = &value.value {
+                for entry in entries {
+                    if entry.key.value == "steps" && matches!(entry.value.value, Yaml::Map(_)) {
+                        self.of_steps(&entry.value, places);
+                        broken |= places.are_at(entry.key.span);
+                        placeless |= broken;
+                    } else if places.are_at(entry.key.span) || places.are_in(&entry.value) {
+                        broken = true;
+                        placeless |= !nearest(&entry.key, STEP.keys.iter().map(|key| key.name)).is_some_and(|key| INNER.contains(&key));
                     }
                 }
-                _ => broken |= places.are_in(value),
+            } else {
+                broken |= places.are_in(value);
+                placeless |= broken;
             }
-            if broken {
-                self.steps.insert(key.span);
-            }
+            self.steps.extend(broken.then_some(key.span));
+            self.placeless.extend(placeless.then_some(key.span));
         }
     }
 
@@ -79,6 +89,11 @@ impl Flaws {
     /// Returns whether anything below a key of the file is not read.
     pub fn within(&self, key: &str) -> bool {
         self.of(key) || self.entries.iter().any(|(known, _)| known == key)
+    }
+
+    /// Returns whether what is not read of a step may be what it waits for, or whether it writes.
+    pub fn hides_place(&self, id: &Spanned<String>) -> bool {
+        self.placeless.contains(&id.span)
     }
 
     /// Returns whether something of the step with this id is not read.

@@ -384,6 +384,17 @@ pub enum Verb {
     Loop(Box<Loop>),
 }
 
+impl Step {
+    /// Returns the steps whose work it joins or chooses from.
+    pub fn sources(&self) -> &[Spanned<String>] {
+        match &self.verb {
+            Verb::Merge(merge) => &merge.from,
+            Verb::Select(select) => &select.from,
+            Verb::Agent { .. } | Verb::Run { .. } | Verb::Workflow { .. } | Verb::Approve(_) | Verb::Loop(_) => &[],
+        }
+    }
+}
+
 /// One need.
 #[derive(Debug, Clone)]
 pub struct Need {

@@ -85,6 +85,12 @@ impl<'a> Reader<'a> {
             Value::Array(values) => return self.shapes.walk(Shape::OneOf(values), path),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Ok(Shape::Unknown),
         };
+        let gives = self.listed(values, text, at);
+        self.look(gives.entry(), Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false }, path)
+    }
+
+    /// Returns what the expression gives that a step takes its items or an axis from.
+    fn listed(&mut self, values: &Spanned<Value>, text: &str, at: At) -> Gives {
         let is_items = self.shapes.frames.step(at).for_each.as_ref().is_some_and(|for_each| std::ptr::eq(&raw const for_each.items, values));
         let gives = match self.items.get(&at).filter(|_| is_items) {
             Some(known) => known.clone(),
@@ -93,19 +99,44 @@ impl<'a> Reader<'a> {
         if is_items {
             self.items.insert(at, gives.clone());
         }
-        self.look(gives.entry(), Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false }, path)
+        gives
+    }
+
+    /// Returns whether a condition has asked about what stands at a path below an item or an axis where that was taken from a list.
+    pub(super) fn is_asked(&mut self, path: &[&str], sight: Sight) -> bool {
+        let (at, values, rest) = match path {
+            ["matrix", axis, rest @ ..] => {
+                let Some(at) = self.matrix(sight) else { return false };
+                let axes = self.shapes.frames.step(at).matrix.iter().flat_map(|matrix| &matrix.axes);
+                (at, axes.into_iter().find(|(name, _)| name.value == *axis).map(|(_, values)| values), rest)
+            }
+            [name, rest @ ..] => {
+                let Some(at) = self.item(sight, name) else { return false };
+                (at, self.shapes.frames.step(at).for_each.as_ref().map(|for_each| &for_each.items), rest)
+            }
+            [] => return false,
+        };
+        let Some((values, text)) = values.and_then(|values| Some((values, values.value.as_str()?))) else { return false };
+        let mut gives = self.listed(values, text, at).entry();
+        for part in rest {
+            match gives.part(part) {
+                Ok(inner) if !gives.is_asked() => gives = inner,
+                _ => break,
+            }
+        }
+        gives.is_asked()
     }
 
     /// Looks into what an expression gives.
     fn look(&mut self, gives: Gives, sight: Sight, path: &[&str]) -> Result<Shape<'a>, Wrong<'a>> {
         let mut gives = gives;
         let mut inside = 0;
-        while !matches!(gives, Gives::Path(_)) {
+        while gives.path().is_none() {
             let Some(name) = path.get(inside) else { return Ok(Shape::Unknown) };
             gives = gives.part(name).map_err(|known| Wrong { part: inside, whole: Shape::Unknown, known })?;
             inside += 1;
         }
-        let Gives::Path(from) = gives else { return Ok(Shape::Unknown) };
+        let Some(from) = gives.path() else { return Ok(Shape::Unknown) };
         let whole: Vec<&str> = from.iter().map(String::as_str).chain(path[inside..].iter().copied()).collect();
         match self.find(&whole, sight) {
             // What is wrong with the list itself is told where that stands.
@@ -116,7 +147,7 @@ impl<'a> Reader<'a> {
 
     /// Returns what kind of value an expression gives, where that is known.
     pub(super) fn kind(&mut self, gives: &Gives, sight: Sight) -> Option<Kind> {
-        let Gives::Path(path) = gives else { return gives.kind() };
+        let Some(path) = gives.path() else { return gives.kind() };
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
             ["env", _] | ["run", "id" | "branch" | "head" | "base"] => Some(Kind::Text),

@@ -1,7 +1,7 @@
 //! What operators, filters and loops give of what they are given.
 use super::Reader;
 use crate::prompts::{
-    TemplateError, VALUE,
+    Goes, TemplateError, VALUE,
     gives::{Gives, Kind, Look},
     outline::{Call, Taken},
 };
@@ -13,7 +13,10 @@ pub(super) enum Joint {
     Logic,
     /// `in`.
     Entry,
+    /// `==`, `!=`: of anything.
     Comparison,
+    /// `<`, `>=`: of what has an order.
+    Order,
     Text,
     Arithmetic,
 }
@@ -24,9 +27,18 @@ impl Joint {
         match (self, left) {
             (Joint::Logic, _) => Gives::Unknown,
             // What binds looser says what all of it gives.
-            (Joint::Entry | Joint::Comparison, _) | (_, Gives::Made(Kind::Flag)) => Gives::Made(Kind::Flag),
+            (Joint::Entry | Joint::Comparison | Joint::Order, _) | (_, Gives::Made(Kind::Flag)) => Gives::Made(Kind::Flag),
             (Joint::Text, _) | (Joint::Arithmetic, Gives::Made(Kind::Text)) => Gives::Made(Kind::Text),
             (Joint::Arithmetic, _) => Gives::Made(Kind::Number),
+        }
+    }
+
+    /// Returns what becomes of what stands beside it, where that cannot be null.
+    pub(super) fn goes(self) -> Option<Goes> {
+        match self {
+            Joint::Order => Some(Goes::Compared),
+            Joint::Arithmetic => Some(Goes::Reckoned),
+            Joint::Logic | Joint::Entry | Joint::Comparison | Joint::Text => None,
         }
     }
 }
@@ -46,7 +58,8 @@ impl Reader<'_> {
         }
         Ok(self.lexer.eat_operator()?.map(|operator| match operator {
             "~" => Joint::Text,
-            "==" | "!=" | ">=" | "<=" | ">" | "<" => Joint::Comparison,
+            "==" | "!=" => Joint::Comparison,
+            ">=" | "<=" | ">" | "<" => Joint::Order,
             _ => Joint::Arithmetic,
         }))
     }
