@@ -211,22 +211,23 @@ pub(super) fn compile(source: Source, catalog: &Catalog) -> Result<(Plan, Vec<Di
 /// What has nothing to do with the file.
 fn unread(name: &str, error: SetupError) -> Result<Verdict, Failed> {
     let empty = |name: &str| Arc::new(Source { name: name.to_owned(), text: String::new() });
-    let found = match error {
+    let (found, half) = match error {
         SetupError::NoWorkflow { name, hint } => {
-            Diagnostic::error(codes::UNKNOWN_WORKFLOW, &empty(&name), Span::default(), format!("there is no workflow `{name}`")).help(hint)
+            let message = format!("there is no workflow `{name}`");
+            (Diagnostic::error(codes::UNKNOWN_WORKFLOW, &empty(&name), Span::default(), message).help(hint), false)
         }
         SetupError::File { path, source } => match source.get_ref().and_then(|inner| inner.downcast_ref::<NotText>()) {
             Some(NotText { text, at, is_utf16 }) => {
                 let file = Arc::new(Source { name: path, text: text.clone() });
                 let span = Span { start: *at, end: at + text[*at..].chars().next().map_or(0, char::len_utf8) };
                 let said = if *is_utf16 { "the file is UTF-16, and not UTF-8" } else { "the file is not UTF-8" };
-                Diagnostic::error(codes::UNREADABLE, &file, span, said).label("no letter").help("save it as UTF-8")
+                (Diagnostic::error(codes::UNREADABLE, &file, span, said).label("no letter").help("save it as UTF-8"), true)
             }
-            None => Diagnostic::error(codes::UNREADABLE, &empty(&path), Span::default(), format!("the file cannot be read: {source}")),
+            None => (Diagnostic::error(codes::UNREADABLE, &empty(&path), Span::default(), format!("the file cannot be read: {source}")), true),
         },
         other => return Err(other.into()),
     };
-    Ok(Verdict { half: true, ..Verdict::of(name, &found.source.clone()).wrong(Diagnostics::from(vec![found])) })
+    Ok(Verdict { half, ..Verdict::of(name, &found.source.clone()).wrong(Diagnostics::from(vec![found])) })
 }
 
 fn judge(catalog: &Catalog, name: &str, source: Source) -> Verdict {

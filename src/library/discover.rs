@@ -124,8 +124,7 @@ impl Scan<'_> {
             if let Some(text) = self.walk.text(&path) {
                 self.add(Place { kind, name, below, dir: path.parent().unwrap_or(dir).to_path_buf(), covers: Vec::new() }, text, OnceLock::new());
             } else {
-                let shown = format!("{}{}/{below}", self.root.shown, folder(kind));
-                self.library.unread.push(Unread { kind, name, path: shown, root: self.root.kind, file: path });
+                self.unread(kind, name, &below, path);
             }
         }
     }
@@ -134,12 +133,18 @@ impl Scan<'_> {
         let beside = self.walk.files(dir, MAX_DEPTH);
         for (below, path) in &beside {
             let Some(name) = name(Kind::Hook, below) else { continue };
-            let Some(text) = self.walk.text(path) else { continue };
+            let Some(text) = self.walk.text(path) else {
+                self.unread(Kind::Hook, name, below, path.clone());
+                continue;
+            };
             match digest::hook(below, &text, &beside) {
                 Ok(digest::Covered { hash, files }) => {
                     self.add(Place { kind: Kind::Hook, name, below: below.clone(), dir: dir.to_path_buf(), covers: files }, text, OnceLock::from(hash));
                 }
-                Err(error) => self.walk.warnings.push(format!("the hook `{name}` is passed over: {error}")),
+                Err(error) => {
+                    self.walk.warnings.push(format!("the hook `{name}` is passed over: {error}"));
+                    self.unread(Kind::Hook, name, below, path.clone());
+                }
             }
         }
     }
@@ -159,11 +164,20 @@ impl Scan<'_> {
                 };
                 let inside = !metadata.is_symlink() || self.walk.stays_inside(&main);
                 let text = if inside { self.walk.text(&main) } else { None };
+                let below = format!("{below}/SKILL.md");
                 if let Some(text) = text {
-                    let below = format!("{below}/SKILL.md");
                     self.add(Place { kind: Kind::Skill, name: entry.name, below, dir: entry.path, covers: Vec::new() }, text, OnceLock::new());
+                } else {
+                    self.unread(Kind::Skill, entry.name, &below, main);
                 }
             }
+        }
+    }
+
+    fn unread(&mut self, kind: Kind, name: String, below: &str, file: PathBuf) {
+        if self.library.find(kind, &name).is_none() {
+            let path = format!("{}{}/{below}", self.root.shown, folder(kind));
+            self.library.unread.push(Unread { kind, name, path, root: self.root.kind, file });
         }
     }
 

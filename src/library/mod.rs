@@ -130,7 +130,7 @@ pub struct Library {
     cache: PathBuf,
 }
 
-/// A file that is in its place and cannot be read.
+/// A file that is in its place and cannot be read, of any kind.
 #[derive(Debug, Clone)]
 pub struct Unread {
     /// What it would be.
@@ -180,8 +180,12 @@ impl Library {
         }
     }
 
-    /// Adds what was found, or notes that it is hidden.
+    /// Adds what was found, or notes that it is hidden. What is nearer and cannot be read hides it as well: nobody is to get another file than
+    /// the one that is there.
     fn add(&mut self, found: Found) {
+        if self.unread.iter().any(|unread| unread.kind == found.kind && unread.name == found.name) {
+            return;
+        }
         match self.found.entry((found.kind, found.name.clone())) {
             std::collections::btree_map::Entry::Vacant(free) => {
                 free.insert(found);

@@ -321,3 +321,38 @@ fn all_that_is_wrong_with_inputs_is_told_at_once() {
         bench.spinney(&["run", "wants", "--input", "must=x", "--input", "b=yes"]).code(2).err.starts_with("error: failed to use the inputs: the input `b`")
     );
 }
+
+/// Nobody is to get another file than the one that is there, be it the built-in one.
+#[test]
+fn a_file_that_cannot_be_read_hides_what_lies_behind_it() {
+    let bench = Bench::new();
+    let workflows = bench.repo().join(".spinney/workflows");
+    fs::create_dir_all(&workflows).unwrap();
+    fs::write(workflows.join("feature.yaml"), b"version: 1\nname: feature\ndescription: caf\xe9\nsteps: { a: { run: ls } }\n").unwrap();
+    let hooks = bench.repo().join(".spinney/hooks");
+    fs::create_dir_all(&hooks).unwrap();
+    fs::write(hooks.join("protect-files.json"), b"\xff").unwrap();
+    let said = bench.spinney(&["validate"]).code(2);
+    assert!(said.out.contains("E004") && said.out.contains("feature: 1 error"), "{}", said.out);
+    let refused = bench.spinney(&["run", "feature", "--input", "goal=x"]).code(2);
+    assert!(refused.err.contains("feature.yaml") && refused.err.contains("UTF-8"), "{}", refused.err);
+    let flow = "version: 1\nname: flow\nhooks: [protect-files]\nsteps: { a: { run: ls } }\n";
+    let bench = bench.workflow("flow", flow);
+    let verdict = json_of(&bench, &["validate", "flow", "--format", "json"]);
+    assert!(findings(&verdict[0]).iter().any(|(code, message, _)| code == "E033" && message.contains("protect-files")), "{verdict:#}");
+}
+
+#[test]
+fn a_base_that_names_nothing_is_told_before_anything_is_begun() {
+    let flow = "version: 1\nname: flow\ninputs: { from: { type: string, default: main } }\nsteps:\n  a: { run: ls }\n  b: { needs: [a], run: ls, workspace: { kind: shared, base: BASE } }\n";
+    for (base, names) in [("nope", "nope"), ("\"{{ inputs.from }}x\"", "mainx")] {
+        let bench = Bench::new().workflow("flow", &flow.replace("BASE", base));
+        for verb in ["run", "plan"] {
+            let refused = bench.spinney(&[verb, "flow"]).code(2);
+            assert!(refused.err.starts_with(&format!("error: failed to start the step `b` from `{names}`")), "{}", refused.err);
+        }
+        assert!(bench.spinney(&["runs"]).code(0).out.lines().count() <= 1, "nothing was begun");
+    }
+    let bench = Bench::new().workflow("flow", &flow.replace("BASE", "\"{{ inputs.from }}\""));
+    bench.spinney(&["plan", "flow"]).code(0);
+}
