@@ -84,6 +84,9 @@ impl From<StoreError> for Failed {
 impl From<SetupError> for Failed {
     fn from(error: SetupError) -> Failed {
         match &error {
+            SetupError::Base { name, .. } => {
+                Failed::usage(error.to_string()).hint(format!("`workspace.base` is `head`, `dirty`, or a branch, tag or commit: is `{name}` fetched?"))
+            }
             SetupError::NoWorkflow { hint, .. } => Failed::usage(error.to_string()).hint(hint.clone()),
             // The machine's, and nothing that was asked for wrongly.
             SetupError::Git(git @ (GitError::Io { .. } | GitError::Killed { .. } | GitError::CheckoutBusy { .. })) => Failed::of(&error).hinted(git.hint()),

@@ -41,6 +41,9 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<u8, Failed> {
         None if project.endpoints().default_model().is_ok() => "the key that is set".to_owned(),
         None => "nobody: no key is set, and this stands for the one that will be".to_owned(),
     };
+    if let Ok(inputs) = plan.check_inputs(&inputs) {
+        project.check_bases(&plan, &inputs)?;
+    }
     let preview = project.preview(&plan, &inputs, &project.endpoints(), &from).map_err(SetupError::Inputs)?;
     let text =
         if args.json { json_text(&preview).map_err(io::Error::from)? + "\n" } else { Page::new(context.color, args.full, &preview.bodies).preview(&preview) };

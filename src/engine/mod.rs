@@ -6,6 +6,7 @@
 mod accounts;
 mod added;
 mod ask_person;
+mod bases;
 mod caches;
 mod carry;
 mod clean;

@@ -99,6 +99,7 @@ impl Project {
     pub(super) fn begin(&self, plan: Arc<Plan>, beginning: Beginning, models: &Models, options: RunOptions) -> Result<Prepared, SetupError> {
         let options = options.steady(Timestamp::default());
         let Beginning { inputs, head, origin, held } = beginning;
+        self.check_bases(&plan, &inputs)?;
         let secrets = secrets::of(&plan, &self.settings.environment, &self.endpoints())?;
         if self.repo.ref_at("refs/heads/spinney")?.is_some() {
             return Err(SetupError::BranchTaken);

@@ -8,7 +8,7 @@ use super::{
     origin::ResetError,
 };
 use crate::{
-    event::{BlobId, Definitions, RunId},
+    event::{BlobId, Definitions, RunId, StepId},
     git::{GitError, Repository},
     hooks::{self, HookFile, Hooks},
     journal::{BlobError, IllegalEvent, JournalError, LeaseError, RunDirError, StoreError},
@@ -70,6 +70,16 @@ pub enum SetupError {
     /// The results of runs could not be kept as branches.
     #[error("begin a run: there is a branch named `spinney`, and results become branches named `spinney/RUN`")]
     BranchTaken,
+    /// Where a step is to start from names nothing.
+    #[error("start the step `{step}` from `{name}`: {source}")]
+    Base {
+        /// The step.
+        step: StepId,
+        /// What its `workspace.base` says.
+        name: String,
+        /// Why that is no commit.
+        source: GitError,
+    },
     /// Inputs do not fit.
     #[error("use the inputs: {}", in_lines(.0))]
     Inputs(Vec<String>),
