@@ -225,7 +225,7 @@ fn check_pattern(glob: &Spanned<String>, findings: &mut Findings<'_>) {
 pub(super) fn folder(cwd: &Spanned<String>, findings: &mut Findings<'_>) {
     let leads_out = if cwd.starts_with('/') {
         "begins at the top of the machine"
-    } else if outside_of_templates(cwd).split('/').any(|part| part == "..") {
+    } else if climbs_out(&outside_of_templates(cwd)) {
         "leads out of a folder"
     } else {
         return;
@@ -234,12 +234,26 @@ pub(super) fn folder(cwd: &Spanned<String>, findings: &mut Findings<'_>) {
     findings.report(error.help("write it from the top of the repository, as in `web/src`"));
 }
 
-/// Returns what of a text stands outside of `{{ }}`.
+/// Returns whether a path leads out of the folder that it begins in. What a template puts in its place is a folder of some name.
+fn climbs_out(path: &str) -> bool {
+    let mut depth = 0_usize;
+    !path.split('/').all(|part| match part {
+        "" | "." => true,
+        ".." => depth.checked_sub(1).map(|up| depth = up).is_some(),
+        _ => {
+            depth += 1;
+            true
+        }
+    })
+}
+
+/// Returns what of a text stands outside of `{{ }}`, with a letter for what stands inside.
 fn outside_of_templates(text: &str) -> String {
     let mut rest = text;
     let mut outside = String::new();
     while let Some((before, after)) = rest.split_once("{{") {
         outside.push_str(before);
+        outside.push('x');
         rest = after.split_once("}}").map_or("", |(_, rest)| rest);
     }
     outside + rest

@@ -77,8 +77,17 @@ pub struct Plan {
 pub(super) struct OutputShape {
     /// A schema that it fits, where it is not null.
     pub(super) schema: Value,
-    /// Whether it may be null.
-    pub(super) may_be_null: bool,
+    /// When it may be null.
+    pub(super) null: Option<Null>,
+}
+
+/// When an output may be null.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Null {
+    /// Where nobody gives the input that it passes on.
+    Input(String),
+    /// In words.
+    When(String),
 }
 
 /// What the loop and the fold ask of a step again and again.

@@ -118,11 +118,8 @@ fn whole(value: &Value) -> Option<Value> {
     value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT).map(|number| Value::from(number as i64))
 }
 
-fn misfits(name: &str, input: &Input, value: &Value) -> Vec<String> {
-    match jsonschema::validator_for(&input.schema) {
-        Ok(validator) => validator.iter_errors(value).map(|error| format!("the input `{name}` does not fit: {error}")).collect(),
-        Err(error) => vec![format!("the input `{name}` is not declared soundly: {error}")],
-    }
+fn misfits(name: &str, input: &Input, value: &Value) -> Option<String> {
+    schemas::fits(&input.schema, value).err().map(|why| format!("the input `{name}` does not fit: {why}"))
 }
 
 fn what_for(input: &Input) -> String {

@@ -14,6 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn judge(step: &Step, findings: &mut Findings<'_>) {
     let Some(for_each) = &step.for_each else { return };
     let Value::Array(values) = &for_each.items.value else { return };
+    // One that holds a template is told as that.
+    if values.iter().any(|value| value.as_str().is_some_and(|text| text.contains("{{"))) {
+        return;
+    }
     let reads_items_alone = |text: &str| {
         let readings = prompts::check(text);
         readings.is_ok_and(|readings| readings.iter().filter(|reading| reading.is_own()).all(|reading| reading.path.first() == Some(&for_each.name.value)))

@@ -9,9 +9,10 @@ use crate::{
     source::{Diagnostic, Source, Span, Spanned, codes},
     workflow::{Base, Entries, Scope, Step, Verb},
 };
-use doubts::{Doubts, looks_at};
+use doubts::{Doubts, Looks};
 use serde_json::Value;
 use std::{
+    cell::OnceCell,
     collections::{BTreeSet, HashMap},
     ops::Range,
     rc::Rc,
@@ -42,7 +43,9 @@ pub(super) struct Reader<'a> {
     /// What the items of a step are taken from, as far as it has been asked for.
     items: HashMap<At, Gives>,
     /// What conditions look at that hold where templates are read: of a step, and of the loops around it.
-    held: Vec<Vec<String>>,
+    held: Vec<Rc<Looks>>,
+    /// What the condition of a step looks at, as far as it has been asked for.
+    looks: HashMap<At, Rc<Looks>>,
     /// What may be null, unless the order of the steps says otherwise.
     doubts: Vec<Doubts>,
     /// Because of which step each of a frame may be skipped, as far as it has been asked for.
@@ -95,7 +98,7 @@ impl<'a> Reader<'a> {
         let secret = secret_names(&shapes.workflow.env);
         let waits = shapes.frames.all.iter().map(|_| Vec::new()).collect();
         let found = Findings::new(shapes.workflow);
-        Reader { shapes, found, waits, items: HashMap::new(), held: Vec::new(), doubts: Vec::new(), skips: HashMap::new(), secret }
+        Reader { shapes, found, waits, items: HashMap::new(), held: Vec::new(), looks: HashMap::new(), doubts: Vec::new(), skips: HashMap::new(), secret }
     }
 
     /// Checks the templates that belong to no step.
@@ -118,11 +121,12 @@ impl<'a> Reader<'a> {
         let step = self.shapes.frames.step(at);
         let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false };
         let inside = Sight { inside: true, ..outside };
-        self.held = self.shapes.frames.loops(at.frame).flat_map(|at| looks_at(self.shapes.frames.step(at))).collect();
+        self.held = self.shapes.frames.loops(at.frame).map(|at| self.looks_at(at)).collect();
         if let Some(condition) = &step.condition {
             self.template(condition, Use::Condition, outside);
         }
-        self.held.extend(looks_at(step));
+        let own = self.looks_at(at);
+        self.held.push(own);
         self.for_each(step, outside, inside);
         if let Some(matrix) = &step.matrix {
             for (axis, values) in &matrix.axes {
@@ -253,8 +257,9 @@ impl<'a> Reader<'a> {
 
     fn read(&mut self, text: &str, place: Place<'_>, used: Use, sight: Sight) {
         let file = self.found.source.clone();
+        let locator = OnceCell::new();
         let locate = |part: Range<usize>| match place {
-            Place::Scalar(span) => (file.clone(), file.locate(span, text, part)),
+            Place::Scalar(span) => (file.clone(), locator.get_or_init(|| file.locator(span, text)).locate(&part)),
             Place::File(source) => (source.clone(), Span { start: part.start, end: part.end }),
         };
         let (examined, errors) = examine(text, used);
@@ -278,11 +283,14 @@ impl<'a> Reader<'a> {
             }
         }
         for (code, error) in errors {
+            if self.found.leaves() {
+                break;
+            }
             let (source, span) = locate(error.span.clone());
             let told = Diagnostic::error(code, &source, span, error.message);
             let told = error.help.into_iter().fold(told, Diagnostic::help);
             let exact = source.text.get(span.range()) == text.get(error.span.clone());
-            let quoted = code == codes::UNQUOTED && exact && quotable(text, &error.span);
+            let quoted = code == codes::UNQUOTED && exact && error.sh_holds && is_path(&text[error.span.clone()]);
             self.found.report(if quoted { told.fix(Span { start: span.end, end: span.end }, " | sh") } else { told });
         }
     }
@@ -503,12 +511,9 @@ impl Spot {
     }
 }
 
-/// Returns whether a part of a command reads one value, and `| sh` after it is all that is wanted there.
-fn quotable(text: &str, part: &Range<usize>) -> bool {
-    let path = text[part.clone()].trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
-    let quoted = format!("{} | sh{}", &text[..part.end], &text[part.end..]);
-    let sound = |command: &Command| command.examined.errors.is_empty() && command.unquoted.iter().all(|other| other.span.start != part.start);
-    path && sound(&prompts::examine_shell(&quoted))
+/// Returns whether an expression reads one value and does nothing with it.
+fn is_path(expression: &str) -> bool {
+    expression.trim().chars().all(|c| c.is_alphanumeric() || "_.-".contains(c))
 }
 
 /// Looks at one template as it is used: what is to be said of all of it, and what is wrong, each with its code.

@@ -32,9 +32,30 @@ pub struct Objection {
     pub help: &'static str,
 }
 
-/// Folders of a home that hold keys, and nothing in them is opened.
-pub(crate) const KEYS: &[&str] =
-    &[".aws", ".azure", ".config", ".docker", ".gnupg", ".kube", ".local/share/keyrings", ".mozilla", ".password-store", ".ssh", ".thunderbird"];
+/// What holds keys in a home, and nothing in it is opened.
+pub(crate) const KEYS: &[&str] = &[
+    ".aws",
+    ".azure",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".config",
+    ".docker",
+    ".gem/credentials",
+    ".git-credentials",
+    ".gnupg",
+    ".kube",
+    ".local/share/keyrings",
+    ".m2/settings.xml",
+    ".mozilla",
+    ".netrc",
+    ".npmrc",
+    ".password-store",
+    ".pypirc",
+    ".ssh",
+    ".thunderbird",
+];
+/// What programs of the user read or run by themselves: whoever writes it acts as the user, outside of any sandbox, the next time.
+const STARTS: &[&str] = &[".bash_profile", ".bashrc", ".cargo/bin", ".gitconfig", ".local/bin", ".profile", ".zprofile", ".zshenv", ".zshrc", "bin"];
 /// What is the kernel's, or where the sockets of services stand: never opened.
 const MACHINE: &[&str] = &["boot", "dev", "proc", "run", "sys", "var/run"];
 /// What holds everybody's files: not opened as a whole.
@@ -132,6 +153,9 @@ pub fn objection(path: &str, writes: bool) -> Option<Objection> {
     match is_home {
         _ if below.is_empty() => no("is everything that is there", "name the one folder that is needed"),
         true if is_in(KEYS) || is_around(KEYS) => no("holds keys, or is around what does", "name a folder without any, or put what is needed into one"),
+        true if writes && (is_in(STARTS) || is_around(STARTS)) => {
+            no("is run by the user's own programs, outside of the sandbox", "name a folder that nothing but the work needs")
+        }
         false if is_in(MACHINE) => no("is the machine's own", "name a folder of files"),
         false if SHARED.contains(&below.as_str()) => no("holds the files of many", "name the one folder that is needed"),
         false if writes && is_in(SYSTEM) => no("is the system's, to read only", "name a folder that nothing but the work needs"),
@@ -158,6 +182,8 @@ mod tests {
             "/home/other/x",
             "/running",
             "~/.configured",
+            "~/.cargo/registry",
+            "~/bin",
         ] {
             assert_eq!(wrong(open, false), None, "{open}");
         }
@@ -177,6 +203,10 @@ mod tests {
             "~/.config",
             "~/.local",
             "~/.local/share",
+            "~/.netrc",
+            "~/.cargo",
+            "~/.cargo/credentials.toml",
+            "~/.m2",
             "data",
             "",
             "./x",
@@ -187,7 +217,8 @@ mod tests {
         for closed in closed {
             assert!(wrong(closed, false).is_some(), "{closed}");
         }
-        assert!(["/usr/share/x", "/etc/x.conf", "/nix/store", "/bin"].iter().all(|path| wrong(path, true).is_some()));
+        let kept = ["/usr/share/x", "/etc/x.conf", "/nix/store", "/bin", "~/bin", "~/.local/bin/x", "~/.bashrc", "~/.gitconfig"];
+        assert!(kept.iter().all(|path| wrong(path, true).is_some()));
     }
 
     #[test]

@@ -27,8 +27,9 @@ const MAX_CHECKS: u64 = 100_000;
 const MAX_CHAIN: usize = 512;
 const NARROWER: &str = "name each schema once: a list of references to a list of references multiplies";
 
-/// Misfits of one value that are told.
+/// Misfits of one value that are told, and letters of each.
 const TOLD: usize = 8;
+const MISFIT_CHARS: usize = 500;
 
 /// Holds a value against a schema.
 ///
@@ -36,8 +37,17 @@ const TOLD: usize = 8;
 /// Where it does not fit, a few of the places, for a message.
 pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("the schema itself is wrong: {error}"))?;
-    let misfits: Vec<String> = validator.iter_errors(value).take(TOLD).map(|error| format!("at `{}`: {error}", error.instance_path())).collect();
+    let misfits: Vec<String> = validator.iter_errors(value).take(TOLD).map(|error| misfit(&error)).collect();
     if misfits.is_empty() { Ok(()) } else { Err(misfits.join("; ")) }
+}
+
+/// Says of one misfit where it is, and what: the value, which stands in it, may be of any size.
+fn misfit(error: &jsonschema::ValidationError<'_>) -> String {
+    let said = error.to_string();
+    let end = said.char_indices().nth(MISFIT_CHARS).map_or(said.len(), |(at, _)| at);
+    let more = if end < said.len() { " …" } else { "" };
+    let place = error.instance_path().to_string();
+    if place.is_empty() { format!("{}{more}", &said[..end]) } else { format!("at `{place}`: {}{more}", &said[..end]) }
 }
 
 /// Every schema by name, references resolved into `$defs` of its own, checked to be JSON Schema. What is wrong with one does not

@@ -26,7 +26,7 @@ fn files(name: &str) -> Vec<(String, String)> {
 }
 
 /// Workflows that others call.
-const CALLED: [(&str, &str); 12] = [
+const CALLED: [(&str, &str); 13] = [
     ("gives", include_str!("../../tests/diagnostics/called/gives.yaml")),
     ("publish", include_str!("../../tests/diagnostics/called/publish.yaml")),
     ("look", "version: 1\nname: look\nsteps: { a: { run: ls } }\n"),
@@ -40,6 +40,7 @@ const CALLED: [(&str, &str); 12] = [
         "some",
         "version: 1\nname: some\nsteps: { a: &c { run: ls, matrix: { n: [1, 2] } }, b: *c, c: *c, d: *c, e: *c, f: *c, g: *c, h: *c, i: *c, j: *c, k: *c, l: *c, m: *c, n: *c, o: *c, p: *c, q: *c, r: *c, s: *c, t: *c, u: *c, v: *c, w: *c, x: *c, y: *c, z: *c }\n",
     ),
+    ("says", "version: 1\nname: says\ninputs: { a: { type: string } }\nsteps: { s: { run: ls } }\noutputs: { x: \"{{ inputs.a }}\" }\n"),
     ("left", "version: 1\nname: left\nsteps: { a: { workflow: right } }\n"),
     ("right", "version: 1\nname: right\nsteps: { a: { workflow: left } }\n"),
 ];

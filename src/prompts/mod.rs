@@ -95,13 +95,15 @@ pub struct TemplateError {
     pub span: Range<usize>,
     /// What to do, where that is known.
     pub help: Option<String>,
+    /// Of a value that gets into a command unquoted, whether the quotes of `sh` would hold there.
+    pub sh_holds: bool,
     /// Whether it keeps a part of the template from being read.
     is_of_form: bool,
 }
 
 impl TemplateError {
     pub(crate) fn new(message: impl Into<String>, span: Range<usize>, help: Option<String>) -> TemplateError {
-        TemplateError { message: message.into(), span, help, is_of_form: false }
+        TemplateError { message: message.into(), span, help, sh_holds: false, is_of_form: false }
     }
 
     /// Names a word that nothing is known by, and the one that was probably meant.

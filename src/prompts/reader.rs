@@ -327,7 +327,7 @@ impl Reader<'_> {
                 before = Some(before.map_or(left.clone(), |before| before.or(&left)));
                 operand.gives
             } else {
-                joint.gives(&shape.gives)
+                joint.gives(&shape.gives, shape.ending.compound)
             };
             if before.is_some() {
                 self.outline.chains[right..].iter_mut().for_each(|chain| chain.asked = true);

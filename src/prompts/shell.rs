@@ -24,7 +24,8 @@ pub(super) fn check(text: &str, outline: &Outline) -> Vec<TemplateError> {
                     "write `{{{{ {} | sh }}}}` to pass it as one word, or `| raw` to splice it in as shell code",
                     as_operand(&text[span.clone()], ending.compound)
                 );
-                found.push(TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help)));
+                let error = TemplateError::new("a value in a command must end in `| sh` or `| raw`", span.clone(), Some(help));
+                found.push(TemplateError { sh_holds: shell.require_open(span).is_ok(), ..error });
                 shell.word();
             }
             Piece::Output { span, ending } => {

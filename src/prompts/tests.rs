@@ -156,6 +156,8 @@ fn kinds_of_expressions_are_known_by_their_text() {
         ("a ~ 1 == b", Kind::Flag),
         ("a == b ~ 1", Kind::Flag),
         ("not a", Kind::Flag),
+        ("(a == 1) ~ 'x'", Kind::Text),
+        ("not a ~ 'x'", Kind::Flag),
         ("a is defined", Kind::Flag),
         ("a not in b", Kind::Flag),
         ("a == 1 and b > 2 or not c", Kind::Flag),

@@ -9,12 +9,42 @@ impl Source {
     /// lines) and, where quoted, in escapes; so both are walked side by side over everything else. Where that does not
     /// come out the answer is the whole scalar.
     pub fn locate(&self, scalar: Span, value: &str, part: Range<usize>) -> Span {
+        self.locator(scalar, value).locate(&part)
+    }
+
+    /// Returns what finds many parts of one scalar, which is walked once for all of them.
+    pub fn locator(&self, scalar: Span, value: &str) -> Locator {
         let raw = self.text.get(scalar.range()).unwrap_or_default();
         let quoted = |quote: char| raw.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
-        let found = align(raw, value, Style::Bare, &part)
-            .or_else(|| quoted('\'').and_then(|inner| align(inner, value, Style::Single, &part)).map(|range| range.start + 1..range.end + 1))
-            .or_else(|| quoted('"').and_then(|inner| align(inner, value, Style::Double, &part)).map(|range| range.start + 1..range.end + 1));
-        found.map_or(scalar, |range| Span { start: scalar.start + range.start, end: scalar.start + range.end })
+        let plain = || align(raw, value, Style::Bare).map(|letters| (scalar.start, letters));
+        let inside = |quote, style| quoted(quote).and_then(|inner| align(inner, value, style)).map(|letters| (scalar.start + 1, letters));
+        Locator { scalar, found: plain().or_else(|| inside('\'', Style::Single)).or_else(|| inside('"', Style::Double)) }
+    }
+}
+
+/// Where the letters of a scalar's value stand.
+pub struct Locator {
+    scalar: Span,
+    /// Where the text begins that was walked, and each letter: its place in the value and where it stands in that text.
+    found: Option<(usize, Vec<(usize, Range<usize>)>)>,
+}
+
+impl Locator {
+    /// Returns where bytes of the value stand.
+    pub fn locate(&self, part: &Range<usize>) -> Span {
+        let Some((start, letters)) = &self.found else { return self.scalar };
+        let place = |at: usize| letters.partition_point(|(letter, _)| *letter < at);
+        let (first, end) = (place(part.start), place(part.end.max(part.start)));
+        let range = match letters.get(first..end) {
+            Some([first, .., last]) => first.1.start..last.1.end,
+            Some([only]) => only.1.clone(),
+            // A part without letters, the end of the text say, stands after what comes before it.
+            _ => {
+                let before = first.checked_sub(1).map_or(0, |before| letters[before].1.end);
+                before..before
+            }
+        };
+        Span { start: start + range.start, end: start + range.end }
     }
 }
 
@@ -25,24 +55,18 @@ enum Style {
     Double,
 }
 
-/// Walks `raw` and `value` side by side and returns where `part` of the value stands in `raw`.
-fn align(raw: &str, value: &str, style: Style, part: &Range<usize>) -> Option<Range<usize>> {
+/// Walks `raw` and `value` side by side and returns where each letter of the value stands in `raw`.
+fn align(raw: &str, value: &str, style: Style) -> Option<Vec<(usize, Range<usize>)>> {
     let mut letters = Letters { raw, at: 0, style };
-    let mut range: Option<Range<usize>> = None;
-    let mut before = 0;
+    let mut found = Vec::new();
     for (at, letter) in value.char_indices().filter(|(_, letter)| !letter.is_whitespace()) {
-        let (found, place) = letters.next()?;
-        if found != letter {
+        let (other, place) = letters.next()?;
+        if other != letter {
             return None;
         }
-        if part.contains(&at) {
-            range = Some(range.map_or(place.start, |range| range.start)..place.end);
-        } else if at < part.start {
-            before = place.end;
-        }
+        found.push((at, place));
     }
-    // A part without letters, the end of the text say, stands after what comes before it.
-    if letters.next().is_some() { None } else { Some(range.unwrap_or(before..before)) }
+    if letters.next().is_some() { None } else { Some(found) }
 }
 
 /// The letters of a scalar as written, without white space, each with its place.

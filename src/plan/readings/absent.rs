@@ -11,7 +11,7 @@ use super::{
 use crate::{
     plan::{
         frames::{At, MAIN},
-        graph::OutputShape,
+        graph::{Null, OutputShape},
         schemas,
         shapes::Shape,
     },
@@ -101,7 +101,8 @@ impl<'a> Reader<'a> {
 
     /// Returns whether a condition that holds where templates are read looks at what stands at a path.
     fn is_held(&self, path: &[&str]) -> bool {
-        self.held.iter().any(|held| held.iter().take(2).map(String::as_str).eq(path.iter().take(2).copied()))
+        let about: Vec<String> = path.iter().take(2).map(|part| (*part).to_owned()).collect();
+        self.held.iter().any(|held| held.contains(&about))
     }
 
     /// Returns what is known of the workflow's outputs, for whoever calls it.
@@ -110,10 +111,13 @@ impl<'a> Reader<'a> {
         let mut shapes = BTreeMap::new();
         for (name, text) in &self.shapes.workflow.outputs {
             let examined = prompts::examine(text);
-            let may_be_null = bare(&examined).is_some_and(|path| !self.null(&path, &[], sight).is_empty());
+            let null = bare(&examined).and_then(|path| {
+                let first = self.null(&path, &[], sight).into_iter().next()?;
+                Some(if let ["inputs", name] = path[..] { Null::Input(name.to_owned()) } else { Null::When(first.when) })
+            });
             let (gives, _) = examined.gives.unwrap_or((Gives::Made(Kind::Text), 0..0));
             let schema = self.schema(&gives, sight).unwrap_or(Value::Bool(true));
-            shapes.insert(name.value.clone(), OutputShape { schema, may_be_null });
+            shapes.insert(name.value.clone(), OutputShape { schema, null });
         }
         shapes
     }
@@ -173,9 +177,13 @@ impl<'a> Reader<'a> {
             Ok(Shape::Step(at)) if whole.len() == 2 => return self.null_of_step(last, at, conditions, sight),
             Ok(Shape::Step(at)) => return self.null_at_the_end(last, at).into_iter().collect(),
             Ok(Shape::Output(at)) if let Some(called) = self.shapes.calls.get(&at) => {
-                let may_be_null = called.output_shapes.get(*last).is_some_and(|known| known.may_be_null);
-                let when = || Absent::when(format!("where a step of `{}` was skipped or has failed", called.name));
-                return may_be_null.then(when).into_iter().collect();
+                let gives = |name: &str| matches!(&frames.step(at).verb, Verb::Workflow { with, .. } if with.iter().any(|(given, _)| given.value == name));
+                let null = called.output_shapes.get(*last).and_then(|known| known.null.as_ref());
+                let when = null.and_then(|null| match null {
+                    Null::Input(name) => (!gives(name)).then(|| format!("where nobody gives the input `{name}` of `{}`", called.name)),
+                    Null::When(when) => Some(format!("{when}, in `{}`", called.name)),
+                });
+                return when.map(Absent::when).into_iter().collect();
             }
             _ => {}
         }
@@ -296,7 +304,8 @@ impl<'a> Reader<'a> {
 
     /// Returns whether a condition asks how the run has ended.
     fn has_not_failed(&self, conditions: &[Vec<String>]) -> bool {
-        conditions.iter().chain(&self.held).any(|condition| matches!(condition.as_slice(), [run, failure, ..] if run == "run" && failure == "failure"))
+        let held = self.held.iter().flat_map(|held| held.iter());
+        conditions.iter().chain(held).any(|condition| matches!(condition.as_slice(), [run, failure] if run == "run" && failure == "failure"))
     }
 
     /// Returns because of which step each of a frame may be skipped in a run, or a round of a loop, that comes to its end: one that

@@ -9,9 +9,15 @@ use crate::{
     },
     prompts,
     source::Diagnostic,
-    workflow::{On, Step},
+    workflow::On,
 };
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    rc::Rc,
+};
+
+/// What conditions look at: the first two parts of each path.
+pub(super) type Looks = BTreeSet<Vec<String>>;
 
 /// What keeps a value from being null. Each names who waits, the step that reads or the loop around it, and for what.
 #[derive(Clone, Copy)]
@@ -48,7 +54,7 @@ pub(super) struct Doubts {
     /// The first two parts of what is read.
     about: Vec<String>,
     /// What the conditions look at that hold there.
-    conditions: Vec<Vec<String>>,
+    conditions: Vec<Rc<Looks>>,
     all: Vec<Doubt>,
 }
 
@@ -69,7 +75,8 @@ impl Reader<'_> {
             return;
         }
         let about = path.iter().take(2).map(|part| (*part).to_owned()).collect();
-        let conditions = conditions.iter().chain(&self.held).cloned().collect();
+        let own = Rc::new(conditions.iter().cloned().collect());
+        let conditions = self.held.iter().cloned().chain([own]).collect();
         self.doubts.push(Doubts { frame: sight.frame, step: sight.step, about, conditions, all });
     }
 
@@ -161,8 +168,19 @@ impl Reader<'_> {
         needs
     }
 
+    /// Returns what the condition of a step looks at.
+    pub(super) fn looks_at(&mut self, at: At) -> Rc<Looks> {
+        let step = self.shapes.frames.step(at);
+        let looks = self.looks.entry(at).or_insert_with(|| {
+            let readings = step.condition.as_ref().map(|condition| prompts::examine_condition(condition).readings);
+            let paths = readings.into_iter().flatten().map(|reading| reading.path.into_iter().take(2).collect());
+            Rc::new(paths.collect())
+        });
+        looks.clone()
+    }
+
     /// Returns about which readings a condition has asked without which they are not reached.
-    fn known(&self, doubts: &[Doubts]) -> Vec<bool> {
+    fn known(&mut self, doubts: &[Doubts]) -> Vec<bool> {
         let frames = self.shapes.frames;
         let mut known = vec![false; doubts.len()];
         let mut asked: HashMap<usize, Vec<Asked>> = HashMap::new();
@@ -177,7 +195,7 @@ impl Reader<'_> {
             };
             let Some(target) = step_of(&doubts.about) else { continue };
             // Of a step that a condition looks at, all that it needs has begun.
-            for at in doubts.conditions.iter().filter_map(|condition| step_of(condition)).filter(|at| at.frame == target.frame) {
+            for at in doubts.conditions.iter().flat_map(|looks| looks.iter()).filter_map(|condition| step_of(condition)).filter(|at| at.frame == target.frame) {
                 asked.entry(at.frame).or_default().push(Asked { reading, about: None, at });
                 known[reading] |= at == target;
             }
@@ -199,7 +217,7 @@ impl Reader<'_> {
 
     /// Returns whether one of the steps that each needs has a condition that looks at the same value. What a condition looks at has a place
     /// of its own in the graph, before the step.
-    fn gated(&self, frame: usize, facts: &[&Asked<'_>]) -> Vec<bool> {
+    fn gated(&mut self, frame: usize, facts: &[&Asked<'_>]) -> Vec<bool> {
         let graph = &self.shapes.frames.all[frame];
         let direct = self.skipped_with(frame);
         let (mut needs, mut order) = (direct.clone(), graph.edges.order.clone());
@@ -208,8 +226,8 @@ impl Reader<'_> {
             let next = needs.len() + places.len();
             places.entry(about).or_insert(next);
         }
-        for (own, step) in needs.iter_mut().zip(graph.steps) {
-            own.extend(looks_at(step).iter().filter_map(|path| places.get(path.get(..2)?)).copied());
+        for (step, own) in needs.iter_mut().enumerate() {
+            own.extend(self.looks_at(At { frame, step }).iter().filter_map(|path| places.get(path.as_slice())).copied());
         }
         extend(&mut needs, &mut order, places.len());
         let question = |asked: &&Asked<'_>| Question { target: asked.about.map_or(0, |about| places[about.as_slice()]), at: direct[asked.at.step].clone() };
@@ -230,10 +248,4 @@ fn extend(needs: &mut Vec<Vec<usize>>, order: &mut Vec<usize>, places: usize) {
     let first = needs.len();
     needs.resize(first + places, Vec::new());
     order.splice(0..0, first..first + places);
-}
-
-/// Returns the paths that the condition of a step looks at.
-pub(super) fn looks_at(step: &Step) -> Vec<Vec<String>> {
-    let readings = step.condition.as_ref().map(|condition| prompts::examine_condition(condition).readings);
-    readings.into_iter().flatten().map(|reading| reading.path).collect()
 }

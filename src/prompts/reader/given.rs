@@ -22,12 +22,14 @@ pub(super) enum Joint {
 }
 
 impl Joint {
-    /// Returns what it gives of what stands before it; what `and` and `or` give is one of both sides.
-    pub(super) fn gives(self, left: &Gives) -> Gives {
+    /// Returns what it gives of what stands before it, which may be the end of something compound; what `and` and `or` give is one of both
+    /// sides.
+    pub(super) fn gives(self, left: &Gives, compound: bool) -> Gives {
         match (self, left) {
             (Joint::Logic, _) => Gives::Unknown,
             // What binds looser says what all of it gives.
-            (Joint::Entry | Joint::Comparison | Joint::Order, _) | (_, Gives::Made(Kind::Flag)) => Gives::Made(Kind::Flag),
+            (Joint::Entry | Joint::Comparison | Joint::Order, _) => Gives::Made(Kind::Flag),
+            (_, Gives::Made(Kind::Flag)) if compound => Gives::Made(Kind::Flag),
             (Joint::Text, _) | (Joint::Arithmetic, Gives::Made(Kind::Text)) => Gives::Made(Kind::Text),
             (Joint::Arithmetic, _) => Gives::Made(Kind::Number),
         }
