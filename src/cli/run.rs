@@ -82,9 +82,12 @@ pub(super) fn recording(how: &How, run: Option<&RunId>, context: &Context) -> Re
     }
 }
 
-/// Says where a recording is not whole.
+/// Ends a recording with its run, and says where it is not whole.
 pub(super) fn say_recorded(recording: Option<&Recording>, code: Option<&u8>, context: &mut Context) {
     let Some(recording) = recording else { return };
+    if matches!(code, Some(0 | 1)) {
+        recording.finish();
+    }
     if let Some(error) = recording.error() {
         context.note(&format!("warning: the recording breaks off: {error}\nhint: the run was carried out all the same; do not replay what is there"));
     } else if code == Some(&PARKED) {

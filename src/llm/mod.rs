@@ -90,7 +90,7 @@ pub struct ModelCall<'a> {
 }
 
 /// Which of its node's requests one is: one that is sent again since its end was not kept has the same ordinal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ordinal {
     /// The attempt at the node.
     pub attempt: u32,

@@ -1,9 +1,9 @@
 //! When two requests are the same.
 //!
-//! Two runs of the same differ by nature: in the run's name, the folders it works in, the ids of the commits it makes, the date, and
-//! the times that commands take. Each of these is compared as what it is and not as what it says; commits are
-//! told apart by the order in which a conversation first names them. What a reply of the recording says of them is put into this run's
-//! words.
+//! Two runs of the same differ by nature: in the run's name, the folders it works in, the ids of the commits it makes, temporary
+//! names, the date, and the times that commands take. Each of these is compared as what it is and not as what it says; commits and
+//! other made names are told apart by the order in which a conversation first speaks of them. The id of a commit may happen to be a
+//! number or a word: it is an id where it stands for one. What a reply of the recording says of them is put into this run's words.
 use super::RunPlace;
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -13,6 +13,9 @@ const ID_MAX: usize = 64;
 /// A session that is named after a commit, and how much of it the name holds.
 const SESSION: &str = "resolver-";
 const SHORT: usize = 8;
+/// How `mktemp`, and Python, name a temporary file: this, and so many letters, digits and `_`.
+const TEMPORARY: [(&str, usize); 2] = [("tmp.", 10), ("tmp", 8)];
+const UUID: &str = "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh";
 /// Words of dates as programs spell them.
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -20,84 +23,204 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const BEFORE: usize = 40;
 const AFTER: usize = 120;
 
-/// A request without what differs by nature, and what stood in its place.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// A request taken to pieces, its run's own names replaced.
+#[derive(Debug)]
 pub(super) struct Likeness {
-    pub(super) parts: Vec<String>,
-    /// The ids of commits as they were spelled, in order.
-    spelled: Vec<String>,
-    /// The different ones, in order.
-    ids: Vec<String>,
+    parts: Vec<Vec<Piece>>,
+}
+
+/// One piece of a text, as it is spelled.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    /// What must be the same.
+    Text(String),
+    /// A measured time.
+    Time(String),
+    /// A moment.
+    Date(String),
+    /// A name that the run has made: the id of a commit, a temporary file.
+    Made(String),
+    /// A number or a word that may be the id of a commit.
+    MayBeMade(String),
+}
+
+impl Piece {
+    fn text(&self) -> &str {
+        match self {
+            Piece::Text(text) | Piece::Time(text) | Piece::Date(text) | Piece::Made(text) | Piece::MayBeMade(text) => text,
+        }
+    }
 }
 
 impl Likeness {
     pub(super) fn of<'t>(parts: impl IntoIterator<Item = &'t str>, place: &RunPlace) -> Likeness {
-        let mut likeness = Likeness::default();
-        for part in parts {
-            let mut text = part.to_owned();
-            for (found, word) in names(place) {
-                text = text.replace(&found, word);
-            }
-            let text = likeness.scan(&text);
-            likeness.parts.push(text);
-        }
-        likeness
-    }
-
-    /// Replaces ids, dates and times.
-    fn scan(&mut self, text: &str) -> String {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(first) = rest.chars().next() {
-            if first == '\\' {
-                // In JSON an escape ends the word before it and is no part of the one behind it.
-                let end = rest.char_indices().nth(2).map_or(rest.len(), |(at, _)| at);
-                out.push_str(&rest[..end]);
-                rest = &rest[end..];
-                continue;
-            }
-            let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-            if end == 0 {
-                out.push(first);
-                rest = &rest[first.len_utf8()..];
-            } else if let Some(length) = duration(rest) {
-                out.push_str("<time>");
-                rest = &rest[length..];
-            } else if let Some(length) = date(rest) {
-                out.push_str("<date>");
-                rest = &rest[length..];
-            } else {
-                let (word, after) = rest.split_at(end);
-                if is_id(word) || (out.ends_with(SESSION) && is_commit(word)) {
-                    out.push_str(&self.id(word));
-                } else {
-                    out.push_str(word);
-                }
-                rest = after;
-            }
-        }
-        out
-    }
-
-    fn id(&mut self, word: &str) -> String {
-        self.spelled.push(word.to_owned());
-        let known = self.ids.iter().position(|id| id.starts_with(word) || word.starts_with(id.as_str()));
-        let number = known.unwrap_or_else(|| {
-            self.ids.push(word.to_owned());
-            self.ids.len() - 1
-        });
-        format!("<commit {}>", number + 1)
+        let names = names(place);
+        let named = |part: &str| names.iter().fold(part.to_owned(), |text, (found, word)| text.replace(found, word));
+        Likeness { parts: parts.into_iter().map(|part| pieces(&named(part))).collect() }
     }
 }
 
-/// Puts what the recording says of its run into the words of this one.
-pub(super) fn translate(text: &str, (then, there): (&Likeness, &RunPlace), (now, here): (&Likeness, &RunPlace)) -> String {
-    let places = names(there).into_iter().zip(names(here)).map(|((from, _), (to, _))| (from, to));
-    let ids = then.spelled.iter().cloned().zip(now.spelled.iter().cloned());
-    let (from, to): (Vec<String>, Vec<String>) = places.chain(ids).filter(|(from, to)| from != to && !from.is_empty()).unzip();
-    match AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from) {
-        Ok(search) if !from.is_empty() => search.replace_all(text, &to),
-        _ => text.to_owned(),
+/// Names that the recorded run has made, each with the one that stands for it in this run.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    /// In the order in which they were first spoken of, in the longest spelling.
+    names: Vec<(String, String)>,
+    /// In every spelling.
+    spelled: Vec<(String, String)>,
+}
+
+impl Pairs {
+    /// Finds what stands for what in two requests, `then` and `now`.
+    ///
+    /// # Errors
+    /// The first part that is another, counted from 0, as it is in each; absent where it has none.
+    pub(super) fn of(then: &Likeness, now: &Likeness) -> Result<Pairs, (usize, [Option<String>; 2])> {
+        let mut pairs = Pairs::default();
+        let same = then.parts.iter().zip(&now.parts).take_while(|(then, now)| pairs.are_alike(then, now)).count();
+        let rest = [then.parts.get(same), now.parts.get(same)];
+        if rest == [None, None] {
+            return Ok(pairs);
+        }
+        let (thens, nows) = pairs.names.into_iter().unzip();
+        let [then, now] = rest;
+        Err((same, [then.map(|part| shown(part, thens)), now.map(|part| shown(part, nows))]))
+    }
+
+    fn are_alike(&mut self, then: &[Piece], now: &[Piece]) -> bool {
+        then.len() == now.len() && then.iter().zip(now).all(|(then, now)| self.is_alike(then, now))
+    }
+
+    fn is_alike(&mut self, then: &Piece, now: &Piece) -> bool {
+        match (then, now) {
+            (Piece::Time(_), Piece::Time(_)) | (Piece::Date(_), Piece::Date(_)) => true,
+            (Piece::Made(then), Piece::Made(now) | Piece::MayBeMade(now)) | (Piece::MayBeMade(then), Piece::Made(now)) => self.stands_for(then, now),
+            (Piece::MayBeMade(then), Piece::MayBeMade(now)) if self.places(then, now) != (None, None) => self.stands_for(then, now),
+            (then, now) => then == now,
+        }
+    }
+
+    /// Returns which of the names these two are.
+    fn places(&self, then: &str, now: &str) -> (Option<usize>, Option<usize>) {
+        let then = self.names.iter().position(|(name, _)| is_short_for(then, name));
+        (then, self.names.iter().position(|(_, name)| is_short_for(now, name)))
+    }
+
+    fn stands_for(&mut self, then: &str, now: &str) -> bool {
+        match self.places(then, now) {
+            (None, None) => self.names.push((then.to_owned(), now.to_owned())),
+            (Some(place), Some(same)) if place == same => {
+                let (longest, other) = &mut self.names[place];
+                lengthen(longest, then);
+                lengthen(other, now);
+            }
+            _ => return false,
+        }
+        self.spelled.push((then.to_owned(), now.to_owned()));
+        true
+    }
+
+    /// Puts what the recording says of its run, `there`, into the words of this one.
+    pub(super) fn translate(&self, text: &str, there: &RunPlace, here: &RunPlace) -> String {
+        let places = names(there).into_iter().zip(names(here)).map(|((from, _), (to, _))| (from, to));
+        let (from, to): (Vec<String>, Vec<String>) = places.filter(|(from, to)| from != to && !from.is_empty()).unzip();
+        let text = match AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from) {
+            Ok(search) if !from.is_empty() => search.replace_all(text, &to),
+            _ => text.to_owned(),
+        };
+        pieces(&text).iter().map(|piece| self.translated(piece)).collect()
+    }
+
+    fn translated<'p>(&'p self, piece: &'p Piece) -> &'p str {
+        let (Piece::Made(word) | Piece::MayBeMade(word)) = piece else { return piece.text() };
+        let spelled = self.spelled.iter().find(|(then, _)| then == word).map(|(_, now)| now.as_str());
+        let shorter = || self.names.iter().find(|(then, _)| then.starts_with(word)).and_then(|(_, now)| now.get(..word.len()));
+        spelled.or_else(shorter).unwrap_or(word)
+    }
+}
+
+fn is_short_for(one: &str, other: &str) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn lengthen(name: &mut String, spelled: &str) {
+    if spelled.len() > name.len() {
+        spelled.clone_into(name);
+    }
+}
+
+/// Writes a text for people, what differs by nature as what it is. `names` are those that were spoken of before.
+fn shown(part: &[Piece], mut names: Vec<String>) -> String {
+    let shown = |piece: &Piece| {
+        let word = piece.text();
+        let place = names.iter().position(|name| is_short_for(word, name));
+        match piece {
+            Piece::Time(_) => "<time>".to_owned(),
+            Piece::Date(_) => "<date>".to_owned(),
+            Piece::Made(_) => {
+                let place = place.unwrap_or(names.len());
+                if place == names.len() {
+                    names.push(word.to_owned());
+                }
+                format!("<{} {}>", if is_hexadecimal(word) { "commit" } else { "name" }, place + 1)
+            }
+            Piece::MayBeMade(_) => place.map_or(word.to_owned(), |place| format!("<commit {}>", place + 1)),
+            Piece::Text(text) => text.clone(),
+        }
+    };
+    part.iter().map(shown).collect()
+}
+
+/// Takes a text to pieces: together they are the text.
+fn pieces(text: &str) -> Vec<Piece> {
+    let (mut found, mut plain, mut rest) = (Vec::new(), String::new(), text);
+    while !rest.is_empty() {
+        let (kind, length) = first(rest, &plain);
+        let (piece, behind) = rest.split_at(length);
+        match kind {
+            None => plain.push_str(piece),
+            Some(kind) => {
+                if !plain.is_empty() {
+                    found.push(Piece::Text(std::mem::take(&mut plain)));
+                }
+                found.push(kind(piece.to_owned()));
+            }
+        }
+        rest = behind;
+    }
+    if !plain.is_empty() {
+        found.push(Piece::Text(plain));
+    }
+    found
+}
+
+/// Returns what a text begins with and its length; no kind where that is nothing particular. `before` is what stands before it.
+fn first(text: &str, before: &str) -> (Option<fn(String) -> Piece>, usize) {
+    if text.starts_with('\\') {
+        // In JSON an escape ends the word before it and is no part of the one behind it.
+        return (None, text.char_indices().nth(2).map_or(text.len(), |(at, _)| at));
+    }
+    let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
+    if end == 0 {
+        return (None, text.chars().next().map_or(0, char::len_utf8));
+    }
+    if let Some(length) = duration(text) {
+        return (Some(Piece::Time), length);
+    }
+    if let Some(length) = date(text) {
+        return (Some(Piece::Date), length);
+    }
+    if let Some(length) = shape(UUID, text).or_else(|| temporary(text).filter(|_| before.ends_with('/'))).filter(|length| !text[*length..].starts_with(is_word))
+    {
+        return (Some(Piece::Made), length);
+    }
+    let word = &text[..end];
+    let is_described = before.ends_with('-') && word.strip_prefix('g').is_some_and(may_be_id);
+    match word {
+        _ if is_id(word) || (before.ends_with(SESSION) && is_commit(word)) => (Some(Piece::Made), end),
+        _ if may_be_id(word) => (Some(Piece::MayBeMade), end),
+        // As `git describe` spells one.
+        _ if is_described => (None, 1),
+        _ => (None, end),
     }
 }
 
@@ -134,21 +257,39 @@ fn is_word(c: char) -> bool {
 
 /// Letters and digits both, so that neither a number nor a word is taken for an id.
 fn is_id(word: &str) -> bool {
-    (ID_MIN..=ID_MAX).contains(&word.len())
-        && word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-        && word.bytes().any(|byte| byte.is_ascii_digit())
-        && word.bytes().any(|byte| byte.is_ascii_lowercase())
+    may_be_id(word) && word.bytes().any(|byte| byte.is_ascii_digit()) && word.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-/// Returns the length of a measured time at the start: `0.03s`, `12 ms`, `3 seconds`.
+fn may_be_id(word: &str) -> bool {
+    (ID_MIN..=ID_MAX).contains(&word.len()) && is_hexadecimal(word)
+}
+
+fn is_hexadecimal(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Returns the length of a measured time at the start: `0.03s`, `12 ms`, `3 seconds`, `2 minutes`, `1m 02.5s`.
 fn duration(text: &str) -> Option<usize> {
+    let minutes = digits(text)?;
+    let seconds = || {
+        let behind = text[minutes..].strip_prefix('m')?;
+        let behind = behind.strip_prefix(' ').unwrap_or(behind);
+        Some(text.len() - behind.len() + measured(behind, &["s"])?)
+    };
+    seconds().or_else(|| measured(text, &["s", "ms", "us", "µs", "ns", "sec", "secs", "second", "seconds", "min", "mins", "minute", "minutes"]))
+}
+
+/// Returns the length of a number and one of these units at the start.
+fn measured(text: &str, units: &[&str]) -> Option<usize> {
     let whole = digits(text)?;
     let part = text[whole..].strip_prefix('.').and_then(digits).map_or(0, |length| length + 1);
     let number = whole + part;
     let space = usize::from(text[number..].starts_with(' '));
     let unit = &text[number + space..];
     let length = unit.find(|c: char| !is_word(c)).unwrap_or(unit.len());
-    matches!(&unit[..length], "s" | "ms" | "us" | "µs" | "ns" | "sec" | "secs" | "second" | "seconds").then_some(number + space + length)
+    // A commit and what it says may look like a time: a number of so many digits, and the name of a step.
+    let is_commit = part == 0 && space == 1 && may_be_id(&text[..whole]) && (unit.starts_with("s") || unit[length..].starts_with('/'));
+    (units.contains(&&unit[..length]) && !is_commit).then_some(number + space + length)
 }
 
 /// Returns the length of a moment at the start: a date with the time of day where there is one, a time of day with seconds, or
@@ -195,15 +336,29 @@ fn spelled(text: &str) -> Option<usize> {
     (months == 1 && numbers >= 2).then_some(end)
 }
 
+/// Returns the length of the name of a temporary file at the start.
+fn temporary(text: &str) -> Option<usize> {
+    let of = |(start, letters): &(&str, usize)| {
+        let length = start.len() + letters;
+        let name = text.get(..length)?.strip_prefix(start)?;
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some(length)
+    };
+    TEMPORARY.iter().find_map(of)
+}
+
 /// Seconds, milliseconds or nanoseconds since the epoch, in this century's middle.
 fn epoch(text: &str) -> Option<usize> {
     let length = digits(text)?;
     (matches!(length, 10 | 13 | 19) && (text.starts_with("17") || text.starts_with("18") || text.starts_with("19"))).then_some(length)
 }
 
-/// Returns the length of a shape, where a 9 stands for any digit, if a text begins with it.
+/// Returns the length of a shape if a text begins with it: a 9 stands for any digit, an h for one in hexadecimal.
 fn shape(shape: &str, text: &str) -> Option<usize> {
-    let fits = |(byte, wanted): (u8, u8)| if wanted == b'9' { byte.is_ascii_digit() } else { byte == wanted };
+    let fits = |(byte, wanted): (u8, u8)| match wanted {
+        b'9' => byte.is_ascii_digit(),
+        b'h' => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        wanted => byte == wanted,
+    };
     (text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(fits)).then_some(shape.len())
 }
 

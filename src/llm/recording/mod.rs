@@ -10,7 +10,7 @@ mod order;
 mod recorder;
 mod replay;
 
-use super::{Booking, ModelCall, ModelError, ModelErrorKind, Ordinal};
+use super::{Booking, ModelCall, ModelError, ModelErrorKind, Ordinal, Sink};
 use crate::{
     event::{BlobId, RunId},
     message::{Reply, Usage},
@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// The version of the format that is written.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The oldest version that is read: its exchanges say nothing of which of their node's requests they are, and it has no prices. The
-/// second says nothing of bookings.
+/// second says nothing of bookings, the third nothing of requests that were stopped, nor of the run's end.
 const OLDEST: u32 = 1;
 /// Hexadecimal digits of a text's name: 64 bits tell the texts of one run apart.
 const NAME: usize = 16;
@@ -108,8 +108,17 @@ enum Line {
     Price { model: String, usage: Usage, usd: Option<f64> },
     /// What became of a request at the accounts.
     Booked { node: String, ordinal: Ordinal, how: Booking },
+    /// A request was stopped before anything came of it, by a time-out or with its process.
+    Stopped {
+        node: String,
+        ordinal: Ordinal,
+        /// What it had used.
+        lost: Vec<Lost>,
+    },
     /// Another process went on from here.
     Resumed {},
+    /// The run is over.
+    Finished {},
     /// A request and what came of it.
     Exchange(Box<Exchange>),
 }
@@ -138,6 +147,12 @@ struct Lost {
     usage: Usage,
     /// Absent where the price is not known.
     usd: Option<f64>,
+}
+
+impl Lost {
+    fn tell(&self, sink: &dyn Sink) {
+        sink.lost(&self.usage.bounded(), self.usd);
+    }
 }
 
 /// What a recording that says nothing of it means.

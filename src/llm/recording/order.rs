@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// How long something waits while nothing moves: longer than any work between two requests may reasonably take on a machine that is
 /// busy, since whoever is late is not waited for any more.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) struct Entry {
 pub(super) enum What {
     /// A request was answered.
     Exchanged,
+    /// It was stopped before.
+    Stopped,
     Booked(Booking),
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Order {
     entries: Vec<Entry>,
     /// The conversations, by entry.
     askers: Vec<String>,
+    /// Whether the run was over at the end of them.
+    is_whole: bool,
     progress: Mutex<Progress>,
     moved: Notify,
     clock: Clock,
@@ -78,10 +82,20 @@ struct Progress {
 }
 
 impl Order {
-    pub(super) fn new(entries: Vec<Entry>, clock: Clock) -> Order {
-        let askers = entries.iter().map(|entry| conversation(&entry.node)).collect();
+    /// `is_whole` says that the run was over at the end of them.
+    pub(super) fn new(entries: Vec<Entry>, is_whole: bool, clock: Clock) -> Order {
+        let askers: Vec<String> = entries.iter().map(|entry| conversation(&entry.node)).collect();
         let progress = Mutex::new(Progress { states: lost(&entries), late: BTreeSet::new() });
-        Order { entries, askers, progress, moved: Notify::new(), clock }
+        let order = Order { entries, askers, is_whole, progress, moved: Notify::new(), clock };
+        // Nobody does a stop, nor charges what was lost with its process.
+        let is_nobodys = |at: &usize| {
+            let Entry { ordinal, what, .. } = &order.entries[*at];
+            let unheard = || ordinal.and_then(|ordinal| order.unheard(&order.askers[*at], ordinal));
+            *what == What::Stopped || *what == What::Booked(Booking::Settled) && unheard() == Some(Unheard::Lost)
+        };
+        let nobodys: Vec<usize> = (0..order.entries.len()).filter(is_nobodys).collect();
+        nobodys.into_iter().for_each(|at| order.progress().states[at] = State::PassedOver);
+        order
     }
 
     /// Takes note of what earlier processes, so many of them, have done of it, by their journal. Returns the entries of replies that
@@ -162,8 +176,14 @@ impl Order {
         let last = |what: What| (0..self.entries.len()).rev().filter(is_it).find(|at| self.entries[*at].what == what);
         let settled = What::Booked(Booking::Settled);
         last(What::Booked(Booking::Admitted)).filter(|_| last(What::Exchanged).is_none())?;
-        let goes_on = |at: usize| self.entries[at..].iter().any(|later| later.what != settled);
-        Some(if last(settled).is_some_and(goes_on) { Unheard::Stopped } else { Unheard::Lost })
+        let goes_on = |at: usize| self.is_whole || self.entries[at..].iter().any(|later| later.what != settled && later.what != What::Stopped);
+        let stopped = last(settled).max(last(What::Stopped));
+        Some(if stopped.is_some_and(goes_on) { Unheard::Stopped } else { Unheard::Lost })
+    }
+
+    /// Waits until everything is done.
+    pub(super) async fn end(&self) {
+        self.turn_of(self.entries.len()).await;
     }
 
     /// Waits until all that came before an entry is done, as it was when it was recorded.
@@ -209,13 +229,13 @@ impl Order {
     /// Waits until it is a request's turn to be held against the accounts, or to be charged. One that the recording has nothing of was
     /// still waiting for others then when it was stopped, and comes after all that it has.
     pub(super) async fn turn(&self, node: &NodeId, ordinal: Ordinal, is_settled: bool) {
-        let is_told = || self.entries.iter().any(|entry| entry.what != What::Exchanged);
+        let is_told = || self.entries.iter().any(|entry| matches!(entry.what, What::Booked(_)));
         match self.booking(node, ordinal, is_settled, &[State::Open]) {
             Some(at) => {
                 self.claim(at);
                 self.turn_of(at).await;
             }
-            None if !is_settled && is_told() => self.turn_of(self.entries.len()).await,
+            None if !is_settled && is_told() => self.end().await,
             None => {}
         }
     }
@@ -227,7 +247,7 @@ impl Order {
         if how == Booking::Admitted {
             // Where it was refused first then, it is not asked again now.
             let same = |later: &usize| self.askers[*later] == self.askers[at] && self.entries[*later].ordinal == Some(ordinal);
-            let again = (at..self.entries.len()).filter(same).take_while(|later| self.entries[*later].what != What::Exchanged);
+            let again = (at..self.entries.len()).filter(same).take_while(|later| !matches!(self.entries[*later].what, What::Exchanged | What::Stopped));
             for later in again.filter(|later| self.entries[*later].what != What::Booked(Booking::Settled)) {
                 progress.states[later] = State::PassedOver;
             }
@@ -267,7 +287,7 @@ fn lost(entries: &[Entry]) -> Vec<State> {
         let own = begun.entry((&entry.node, ordinal.attempt, ordinal.settled)).or_default();
         let is_refused = entry.what == What::Booked(Booking::Refused);
         let again = own.iter().map(|earlier| &entries[*earlier]).any(|earlier| match entry.what {
-            What::Booked(Booking::Settled) => false,
+            What::Booked(Booking::Settled) | What::Stopped => false,
             What::Booked(Booking::Refused) => earlier.life < entry.life,
             What::Exchanged | What::Booked(_) => earlier.what == entry.what,
         });
@@ -294,7 +314,7 @@ mod tests {
 
     fn order(entries: Vec<Entry>) -> (Order, Clock) {
         let clock = Clock::runtime(Timestamp(0));
-        (Order::new(entries, clock.clone()), clock)
+        (Order::new(entries, false, clock.clone()), clock)
     }
 
     fn is_next(order: &Order, at: usize) -> bool {
@@ -350,11 +370,27 @@ mod tests {
     #[test]
     fn a_request_that_was_stopped_is_told_from_one_whose_end_is_not_recorded() {
         let [admitted, settled] = [Booking::Admitted, Booking::Settled].map(What::Booked);
-        let all = [("a", admitted), ("a", settled), ("b", admitted), ("b", What::Exchanged), ("b", settled), ("c", admitted), ("d", admitted), ("d", settled)];
-        let (order, _) = order(all.map(|(node, what)| entry(node, 0, what)).into());
+        let all = [
+            ("a", admitted),
+            ("a", settled),
+            ("b", admitted),
+            ("b", What::Exchanged),
+            ("b", settled),
+            ("c", admitted),
+            ("d", admitted),
+            ("f", admitted),
+            ("f", What::Stopped),
+            ("d", settled),
+        ];
+        let entries = || all.map(|(node, what)| entry(node, 0, what)).into();
+        let (order, clock) = order(entries());
         let unheard = |asker: &str| order.unheard(asker, Ordinal { attempt: 1, settled: 0 });
         assert_eq!(["a", "b", "c", "d"].map(unheard), [Some(Unheard::Stopped), None, Some(Unheard::Lost), Some(Unheard::Lost)]);
         assert_eq!(unheard("e"), None);
+        let whole = Order::new(entries(), true, clock);
+        let last = |asker: &str| whole.unheard(asker, Ordinal { attempt: 1, settled: 0 });
+        assert_eq!((unheard("f"), last("f")), (Some(Unheard::Lost), Some(Unheard::Stopped)));
+        assert_eq!(["c", "d"].map(last), [Some(Unheard::Lost), Some(Unheard::Stopped)], "the run went on to its end without it");
     }
 
     #[test]

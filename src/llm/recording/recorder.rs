@@ -84,6 +84,11 @@ impl Recording {
         }
     }
 
+    /// Notes that the run is over: what has no end by then never came.
+    pub fn finish(&self) {
+        self.add(&Line::Finished {});
+    }
+
     /// Returns why the recording is not whole, where it is not: a run goes on without it.
     pub fn error(&self) -> Option<RecordingError> {
         let source = self.out().error.take()?;
@@ -121,7 +126,7 @@ fn once(line: &Line) -> Option<String> {
     match line {
         Line::Text { name, .. } => Some(name.clone()),
         Line::Window { model, .. } => Some(format!("window {model}")),
-        Line::Exchange(_) | Line::Price { .. } | Line::Booked { .. } | Line::Resumed {} => None,
+        Line::Exchange(_) | Line::Price { .. } | Line::Booked { .. } | Line::Stopped { .. } | Line::Resumed {} | Line::Finished {} => None,
     }
 }
 
@@ -145,10 +150,33 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// A sink that hears too what is lost.
+/// A request under way: a sink that hears too what is lost. Dropped before the request has come to an end, it writes that it was
+/// stopped.
 struct Listening<'a> {
     sink: &'a dyn Sink,
     lost: Mutex<Vec<Lost>>,
+    call: &'a ModelCall<'a>,
+    recording: Option<&'a Recording>,
+}
+
+impl Listening<'_> {
+    fn take_lost(&self) -> Vec<Lost> {
+        std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that it has come to an end. Returns what was lost until then.
+    fn end(mut self) -> Vec<Lost> {
+        self.recording = None;
+        self.take_lost()
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        if let Some(recording) = self.recording {
+            recording.add(&Line::Stopped { node: self.call.node.to_string(), ordinal: self.call.ordinal, lost: self.take_lost() });
+        }
+    }
 }
 
 impl Sink for Listening<'_> {
@@ -185,9 +213,9 @@ impl Sink for Listening<'_> {
 #[async_trait]
 impl Model for Recorder {
     async fn reply(&self, call: &ModelCall<'_>, sink: &dyn Sink) -> Result<Reply, ModelError> {
-        let listening = Listening { sink, lost: Mutex::default() };
+        let listening = Listening { sink, lost: Mutex::default(), call, recording: Some(&self.recording) };
         let result = self.model.reply(call, &listening).await;
-        let lost = listening.lost.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let lost = listening.end();
         let parts = parts(call);
         let exchange = Exchange {
             node: call.node.to_string(),

@@ -1,8 +1,8 @@
 //! A model that answers from a recording, and says where a request is another one.
 use super::{
-    Answer, Exchange, Head, Line, OLDEST, Part, RecordingError, RunPlace, VERSION,
-    likeness::{Likeness, conversation, difference, translate},
-    order::{Entry, Order, PATIENCE, State, Unheard, What},
+    Answer, Exchange, Head, Line, Lost, OLDEST, Part, RecordingError, RunPlace, VERSION,
+    likeness::{Likeness, Pairs, conversation, difference},
+    order::{Entry, Order, State, Unheard, What},
     parts,
 };
 use crate::{
@@ -30,9 +30,10 @@ pub struct Replay {
     windows: BTreeMap<String, (u64, bool)>,
     /// By their places in the order of all that happened.
     exchanges: BTreeMap<usize, Exchange>,
+    /// What requests had used that were stopped, by their conversations.
+    stopped: HashMap<(String, Ordinal), Vec<Lost>>,
     order: Order,
     prices: Mutex<Vec<Priced>>,
-    clock: Clock,
     here: OnceLock<Here>,
 }
 
@@ -86,6 +87,7 @@ impl Replay {
         }
         let (mut texts, mut windows, mut prices) = (HashMap::new(), BTreeMap::new(), Vec::<Priced>::new());
         let (mut exchanges, mut entries, mut life) = (BTreeMap::new(), Vec::new(), 1);
+        let (mut stopped, mut is_whole) = (HashMap::new(), false);
         for (at, line) in lines {
             match serde_json::from_str(line).map_err(|error| wrong(at + 1, error.to_string()))? {
                 Line::Text { name, text } => {
@@ -106,11 +108,16 @@ impl Replay {
                     exchanges.insert(entries.len() - 1, *exchange);
                 }
                 Line::Booked { node, ordinal, how } => entries.push(Entry { node, ordinal: Some(ordinal), what: What::Booked(how), life }),
-                Line::Resumed {} => life += 1,
+                Line::Stopped { node, ordinal, lost } => {
+                    stopped.insert((conversation(&node), ordinal), lost);
+                    entries.push(Entry { node, ordinal: Some(ordinal), what: What::Stopped, life });
+                }
+                Line::Resumed {} => (life, is_whole) = (life + 1, false),
+                Line::Finished {} => is_whole = true,
             }
         }
-        let (order, prices) = (Order::new(entries, clock.clone()), Mutex::new(prices));
-        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, order, prices, clock, here: OnceLock::new() })
+        let (order, prices) = (Order::new(entries, is_whole, clock), Mutex::new(prices));
+        Ok(Replay { name: name.to_owned(), head, texts, windows, exchanges, stopped, order, prices, here: OnceLock::new() })
     }
 
     /// Returns what the recording says of itself.
@@ -139,33 +146,31 @@ impl Replay {
         let asked: Vec<(Part, String)> = parts(call).into_iter().map(|(part, text)| (part, clean(text))).collect();
         let now = Likeness::of(asked.iter().map(|(_, text)| text.as_str()), place);
         let asker = conversation(&call.node.to_string());
-        let unheard = self.order.unheard(&asker, call.ordinal);
-        if unheard == Some(Unheard::Stopped) {
-            // Whoever stopped it then does so now, and it never hears of this: what was answered after it is not its answer.
-            return std::future::pending().await;
-        }
-        let (at, then) = match self.find(call, &asker, &asked, &now) {
-            Ok(found) => found,
-            Err(error) => {
-                if unheard.is_some() {
-                    // It may be that whoever ended it then does so now.
-                    self.clock.sleep_until(self.clock.now().after(PATIENCE)).await;
-                }
-                self.order.give_up(&asker);
-                return Err(error);
+        let found = match self.order.unheard(&asker, call.ordinal) {
+            Some(Unheard::Stopped) => {
+                self.stopped.get(&(asker, call.ordinal)).into_iter().flatten().for_each(|lost| lost.tell(sink));
+                // Whoever stopped it then does so now, and it never hears of this: what was answered after it is not its answer.
+                return std::future::pending().await;
             }
+            Some(Unheard::Lost) => {
+                // What others have heard comes first.
+                self.order.end().await;
+                Err(self.error(&format!("it ends before this request of `{}` was answered", call.node)))
+            }
+            None => self.find(call, &asker, &asked, &now),
         };
+        let (at, pairs) = found.inspect_err(|_| self.order.give_up(&asker))?;
         self.order.turn_of(at).await;
         self.order.done(at);
         let exchange = &self.exchanges[&at];
         if here.is_none_or(|here| !here.charged.contains(&at)) {
-            exchange.lost.iter().for_each(|lost| sink.lost(&lost.usage.bounded(), lost.usd));
+            exchange.lost.iter().for_each(|lost| lost.tell(sink));
         }
         match &exchange.answer {
             Answer::Failed { kind, message, hint } => Err(ModelError { kind: *kind, message: message.clone(), hint: hint.clone() }),
             Answer::Reply(reply) => {
                 let text = serde_json::to_string(reply).unwrap_or_default();
-                let text = translate(&text, (&then, &self.head.place), (&now, place));
+                let text = pairs.translate(&text, &self.head.place, place);
                 let reply: Reply = serde_json::from_str(&text).map_err(|error| self.error(&format!("a reply cannot be read: {error}")))?;
                 Ok(Reply { usage: reply.usage.bounded(), ..reply })
             }
@@ -174,7 +179,7 @@ impl Replay {
 
     /// Finds the exchange that a request is, and takes it: the one with its ordinal or else, where attempts were lost then or
     /// now, the first that is the same.
-    fn find(&self, call: &ModelCall<'_>, asker: &str, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Likeness), ModelError> {
+    fn find(&self, call: &ModelCall<'_>, asker: &str, asked: &[(Part, String)], now: &Likeness) -> Result<(usize, Pairs), ModelError> {
         let own = self.order.exchanges(asker);
         let is_due = |(at, state): (usize, State)| self.exchanges[&at].ordinal == Some(call.ordinal) && state == State::Open;
         let (due, others): (Vec<_>, Vec<_>) = own.iter().copied().partition(|entry| is_due(*entry));
@@ -184,13 +189,13 @@ impl Replay {
                 continue;
             }
             let then = self.likeness(&self.exchanges[&at]);
-            match different(call, &self.exchanges[&at], asked, (&then, now)) {
-                None => {
+            match same(call, &self.exchanges[&at], asked, (&then, now)) {
+                Ok(pairs) => {
                     self.order.claim(at);
-                    return Ok((at, then));
+                    return Ok((at, pairs));
                 }
-                Some((same, what)) if nearest.as_ref().is_none_or(|(best, _)| same > *best) => nearest = Some((same, what)),
-                Some(_) => {}
+                Err((same, what)) if nearest.as_ref().is_none_or(|(best, _)| same > *best) => nearest = Some((same, what)),
+                Err(_) => {}
             }
         }
         let node = call.node;
@@ -210,26 +215,24 @@ impl Replay {
     }
 }
 
-/// Says in what a request is another than a recorded one, and how many parts are the same.
-fn different(call: &ModelCall<'_>, exchange: &Exchange, asked: &[(Part, String)], (then, now): (&Likeness, &Likeness)) -> Option<(usize, String)> {
-    let said = |what: &str, then: String, now: String| (then != now).then(|| (0, format!("{what}\nrecorded: {then}\nnow:      {now}")));
+/// Compares a request with a recorded one, and says what stands for what.
+///
+/// # Errors
+/// How many parts are the same, and in what it is another.
+fn same(call: &ModelCall<'_>, exchange: &Exchange, asked: &[(Part, String)], (then, now): (&Likeness, &Likeness)) -> Result<Pairs, (usize, String)> {
+    let terms = |what: &str, then: String, now: String| if then == now { Ok(()) } else { Err((0, format!("{what}\nrecorded: {then}\nnow:      {now}"))) };
     let word = |word: Option<&str>| word.unwrap_or("none").to_owned();
     let tokens = |tokens: Option<u32>| tokens.map_or("none".to_owned(), |tokens| tokens.to_string());
-    let terms = said("the models", exchange.models.join(", "), call.models.join(", "))
-        .or_else(|| said("the effort", word(exchange.effort.as_deref()), word(call.effort)))
-        .or_else(|| said("the longest reply", tokens(exchange.max_output_tokens), tokens(call.max_output_tokens)));
-    if terms.is_some() {
-        return terms;
-    }
-    let same = then.parts.iter().zip(&now.parts).take_while(|(then, now)| then == now).count();
-    if same == then.parts.len() && same == now.parts.len() {
-        return None;
-    }
-    let part = asked.get(same).map(|(part, _)| part).or_else(|| exchange.parts.get(same))?;
-    let number = asked.iter().take(same).filter(|(other, _)| std::mem::discriminant(other) == std::mem::discriminant(part)).count() + 1;
-    let missing = "(nothing)".to_owned();
-    let (then, now) = (then.parts.get(same).unwrap_or(&missing), now.parts.get(same).unwrap_or(&missing));
-    Some((same, format!("{} {number}\n{}", part.word(), difference(then, now))))
+    terms("the models", exchange.models.join(", "), call.models.join(", "))?;
+    terms("the effort", word(exchange.effort.as_deref()), word(call.effort))?;
+    terms("the longest reply", tokens(exchange.max_output_tokens), tokens(call.max_output_tokens))?;
+    Pairs::of(then, now).map_err(|(same, texts)| {
+        let part = asked.get(same).map(|(part, _)| part).or_else(|| exchange.parts.get(same));
+        let is_like_it = |(other, _): &&(Part, String)| part.is_some_and(|part| std::mem::discriminant(other) == std::mem::discriminant(part));
+        let number = asked.iter().take(same).filter(is_like_it).count() + 1;
+        let [then, now] = texts.map(|text| text.unwrap_or_else(|| "(nothing)".to_owned()));
+        (same, format!("{} {number}\n{}", part.map_or("part", Part::word), difference(&then, &now)))
+    })
 }
 
 #[async_trait]

@@ -154,10 +154,10 @@ fn recordings_that_are_none_or_are_cut_short_say_so() {
     for (text, code, words) in [
         ("", 2, "it is empty"),
         ("{\"a\": 1}\n", 2, "does not begin as a recording does"),
-        (&*text.replacen("\"recording\":3", "\"recording\":4", 1), 2, "its format is 4"),
+        (&*text.replacen("\"recording\":4", "\"recording\":5", 1), 2, "its format is 5"),
         (&*format!("{text}nothing\n"), 2, "line "),
         (&*without_text, 2, "is missing"),
-        (&*cut, 1, "and this is another"),
+        (&*cut, 1, "the recording"),
     ] {
         fs::write(&tape, text).unwrap();
         let said = again(&bench, "Two parts").code(code);
@@ -330,18 +330,68 @@ fn a_reply_that_was_lost_with_its_process_is_not_replayed() {
 }
 
 #[test]
+fn what_was_under_way_in_a_process_that_died_and_refused_by_the_next_is_refused_in_a_replay() {
+    let server = Hosted::start(|asked| {
+        let read = call(asked, "Read", json!({"file_path": format!("{}.txt", asked.turn())}));
+        (Answer::Say(crate::server::Said { prompt: Some(2_500), ..read }), Delivery::default())
+    });
+    let (bench, tape) = reader("budget: { tokens: 20000, usd: 99 }\n", &server);
+    bench.spinney(&["run", "one", "--record", &tape]).code(1);
+    let then = came_to(&bench);
+    drop(server);
+    // As a process leaves it that dies after it was admitted, before others used the budget up.
+    let text = fs::read_to_string(&tape).unwrap();
+    let refused = text.lines().find(|line| line.contains("\"refused\"")).unwrap();
+    let admitted = refused.replace("refused", "admitted");
+    fs::write(&tape, text.replacen(refused, &format!("{admitted}\n{{\"resumed\":{{}}}}\n{refused}"), 1)).unwrap();
+    bench.spinney(&["run", "one", "--replay", &tape]).code(1);
+    assert_eq!(came_to(&bench), then);
+}
+
+/// The second request hangs after it said what it has used, and the time of the step ends it.
+#[test]
+fn a_step_that_ran_out_of_time_does_so_in_a_replay() {
+    for (retry, code) in [("", 1), (", retry: { max: 1, on: [timeout], delay: 0s }", 0)] {
+        let server = Hosted::start(|asked| {
+            let stall_at = (asked.number == 1).then_some(900);
+            let said =
+                if asked.turn() == 0 { call(asked, "Read", json!({"file_path": "README.md"})) } else { done("It is all well here. ".repeat(40).as_str()) };
+            (Answer::Say(said), Delivery { stall_at, ..Delivery::default() })
+        });
+        let (bench, tape) = reader("", &server);
+        let workflow = "version: 1\nname: one\nagents: { reader: { system: You read., model: anthropic/claude-opus-5-5 } }\nsteps: { work: { agent: reader, prompt: Do it., timeout: 2sRETRY } }\n";
+        let bench = bench.workflow("one", &workflow.replace("RETRY", retry));
+        bench.spinney(&["run", "one", "--record", &tape]).code(code);
+        let then = came_to_each(&bench);
+        let lost = then["work"].iter().filter(|told| told[0] == "lost").count();
+        assert_eq!(lost, 1, "{then:?}");
+        drop(server);
+        bench.spinney(&["run", "one", "--replay", &tape]).code(code);
+        assert_eq!(came_to_each(&bench), then);
+        // One that ends there says so at once.
+        let text = fs::read_to_string(&tape).unwrap();
+        let stopped = text.lines().position(|line| line.starts_with("{\"stopped\"")).unwrap();
+        let cut: String = text.lines().take(stopped).map(|line| format!("{line}\n")).collect();
+        fs::write(&tape, cut).unwrap();
+        let said = bench.spinney(&["run", "one", "--replay", &tape]).code(1);
+        assert!(said.out.contains("it ends before this request of `work` was answered"), "{}", said.out);
+    }
+}
+
+#[test]
 fn a_recording_of_a_format_before_is_read() {
-    for format in [1, 2] {
+    for format in [1, 2, 3] {
         let bench = recorded(Wire::Messages);
         let tape = bench.path("tape.jsonl");
         let mut lines = Vec::new();
         for line in fs::read_to_string(&tape).unwrap().lines() {
-            let is_old = ["{\"booked\"", "{\"price\""].iter().take(if format == 1 { 2 } else { 1 }).all(|new| !line.starts_with(new));
+            let news = ["{\"finished\"", "{\"booked\"", "{\"price\""];
+            let is_old = news.iter().take(4 - format).all(|new| !line.starts_with(new));
             let mut line: Value = serde_json::from_str(line).unwrap();
             if let Some(exchange) = line.get_mut("exchange").and_then(|exchange| exchange.as_object_mut()).filter(|_| format == 1) {
                 assert!(exchange.remove("ordinal").is_some());
             }
-            if line["recording"] == 3 {
+            if line["recording"] == 4 {
                 line["recording"] = json!(format);
                 // It is known by how it begins.
                 let rest = line.to_string().replace(&format!("\"recording\":{format},"), "");
