@@ -288,7 +288,7 @@ fn measured(text: &str, units: &[&str]) -> Option<usize> {
     let unit = &text[number + space..];
     let length = unit.find(|c: char| !is_word(c)).unwrap_or(unit.len());
     // A commit and what it says may look like a time: a number of so many digits, and the name of a step.
-    let is_commit = part == 0 && space == 1 && may_be_id(&text[..whole]) && (unit.starts_with("s") || unit[length..].starts_with('/'));
+    let is_commit = part == 0 && space == 1 && may_be_id(&text[..whole]) && (unit.starts_with('s') || unit[length..].starts_with('/'));
     (units.contains(&&unit[..length]) && !is_commit).then_some(number + space + length)
 }
 

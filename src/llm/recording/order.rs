@@ -94,7 +94,9 @@ impl Order {
             *what == What::Stopped || *what == What::Booked(Booking::Settled) && unheard() == Some(Unheard::Lost)
         };
         let nobodys: Vec<usize> = (0..order.entries.len()).filter(is_nobodys).collect();
-        nobodys.into_iter().for_each(|at| order.progress().states[at] = State::PassedOver);
+        for at in nobodys {
+            order.progress().states[at] = State::PassedOver;
+        }
         order
     }
 
