@@ -493,6 +493,12 @@ mod tests {
             "p@ss w\\u00F6rd/\\u00221$\\u003C\\u0026\\u0027\\u002B",
             "p@ss wörd/\"1$<&'\"'\"'+",
             "p@ss\\ wörd/\\\"1\\$\\<\\&\\'+",
+            "p@ss wörd&#x2F;&quot;1$&lt;&amp;&#39;+",
+            "p@ss wörd/\\\"1$\\u003C&'+",
+            "p@ss wörd\\u002F\\\"1$\\u003C&'+",
+            "p@ss wörd/\"1$<&\\'+",
+            "p@ss wörd/\"1$<&''+",
+            "p@ss wörd/\"\"1$<&'+",
         ] {
             assert_eq!(secrets.text(&format!("é{written}é")), "é***TOKEN***é", "{written}");
         }
@@ -507,6 +513,15 @@ mod tests {
         let secrets = secrets(&[("KEY", "-----BEGIN-----\nab/cd+ef&gh=ij\n-----END-----\n")]);
         for written in ["ab\\/cd+ef&gh=ij", "ab/cd+ef\\u0026gh\\u003dij", "ab/cd+ef&amp;gh=ij", "ab/cd+ef\\&gh=ij"] {
             assert_eq!(secrets.text(written), "***KEY***", "{written}");
+        }
+        let two = super::tests::secrets(&[("TWO", "it's the first\nthat's the second = \"it\"")]);
+        for written in ["'it''s the first'", "$'it\\'s the first'"] {
+            assert!(two.text(written).contains("***TWO***"), "{written}");
+        }
+        for written in
+            ["that''s the second = \"it\"", "that\\'s the second = \"it\"", "that's the second = \"\"it\"\"", "that&#x27;s the second &#x3D; &quot;it&quot;"]
+        {
+            assert_eq!(two.text(written), "***TWO***", "{written}");
         }
     }
 

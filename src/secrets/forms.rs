@@ -9,19 +9,20 @@ const LINE_BYTES_MIN: usize = 8;
 const PIECE_BYTES_MIN: usize = 6;
 /// How deep JSON may be quoted in JSON.
 const QUOTED: usize = 3;
-/// What encoders of JSON escape besides what they must, so that HTML can hold it: nothing; Go's; Gson's; .NET's.
-const HTML_IN_JSON: [&str; 4] = ["", "&<>", "&<>='", "&<>'\"+`"];
+/// What encoders of JSON escape besides what they must, so that HTML can hold it: nothing; the sign that opens a tag; both signs; what could
+/// end a script; Go's; Gson's; .NET's.
+const HTML_IN_JSON: [&str; 7] = ["", "<", "<>", "<>/", "&<>", "&<>='", "&<>'\"+`"];
 /// How HTML and XML are written: the two quotes, after `&`, `<` and `>`. As text; XML's attributes; XML's words; the numbers of PHP,
-/// Python and Go.
-const QUOTES_IN_MARKUP: [(&str, &str); 6] =
-    [("\"", "'"), ("&quot;", "'"), ("&quot;", "&apos;"), ("&quot;", "&#039;"), ("&quot;", "&#x27;"), ("&#34;", "&#39;")];
+/// Python, Go and templates in JavaScript.
+const QUOTES_IN_MARKUP: [(&str, &str); 7] =
+    [("\"", "'"), ("&quot;", "'"), ("&quot;", "&apos;"), ("&quot;", "&#039;"), ("&quot;", "&#x27;"), ("&#34;", "&#39;"), ("&quot;", "&#39;")];
 
 /// Returns a value in all forms that are searched for.
 pub(super) fn written_as(value: &str) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let lines = value.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN && line.len() < value.len());
     for text in std::iter::once(value).chain(lines) {
-        for printed in in_shells(text).into_iter().chain(in_markup(text)) {
+        for printed in in_shells(text).into_iter().chain(in_literals(text)).chain(in_markup(text)) {
             forms.insert(json_escaped(&printed));
             forms.insert(printed);
         }
@@ -54,9 +55,21 @@ fn in_shells(text: &str) -> [String; 4] {
     [text.replace('\'', "'\\''"), text.replace('\'', "'\"'\"'"), escaped("\"$`\\"), escaped(" \t\\'\"|&;()<>!{}*[?]^$`,")]
 }
 
+/// Returns a text as it stands in single quotes of SQL, in double quotes of CSV, and in single quotes of languages that have backslashes in
+/// them (Python's `repr` of both quotes, `$'…'`).
+fn in_literals(text: &str) -> [String; 3] {
+    [text.replace('\'', "''"), text.replace('"', "\"\""), json_escaped(text).replace("\\\"", "\"").replace('\'', "\\'")]
+}
+
 fn in_markup(text: &str) -> impl Iterator<Item = String> {
     let bare = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    QUOTES_IN_MARKUP.into_iter().map(move |(double, single)| bare.replace('"', double).replace('\'', single))
+    let quoted = QUOTES_IN_MARKUP.into_iter().map(move |(double, single)| bare.replace('"', double).replace('\'', single));
+    // Templates in JavaScript write what could end an attribute without quotes, too, and some the slash.
+    quoted.flat_map(|quoted| {
+        let more = quoted.replace('`', "&#x60;").replace('=', "&#x3D;");
+        let slash = more.replace('/', "&#x2F;");
+        [quoted, more, slash]
+    })
 }
 
 /// Returns a text as encoders of JSON write it: some escape the slash (PHP), and what is not ASCII (PHP, Python, .NET).
