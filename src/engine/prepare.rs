@@ -313,10 +313,17 @@ impl Project {
     /// What commands may see besides their worktree: the repository's objects and the toolchains, to read, and the run's caches.
     /// Not its git folder: the configuration in there may hold the keys of remotes.
     fn walls(&self, folder: &Path) -> Result<Walls, SetupError> {
-        let set = caches::make(folder, &self.settings.environment).map_err(|source| SetupError::File { path: folder.display().to_string(), source })?;
+        let mut set = caches::make(folder, &self.settings.environment).map_err(|source| SetupError::File { path: folder.display().to_string(), source })?;
         let mut readable = object_folders(&self.repo.common_dir().join("objects"));
         readable.extend(toolchains(&self.settings.environment));
         readable.extend(self.configuration.readable(self.settings.home.as_deref()));
+        // The user's own settings of git are not there, but whose the commits are that a command makes. As the system's it is the last that counts.
+        if let Some(user) = self.repo.user() {
+            let file = folder.with_file_name("gitconfig");
+            fs::write(&file, user.as_configuration()).map_err(|source| SetupError::File { path: file.display().to_string(), source })?;
+            set.insert("GIT_CONFIG_SYSTEM".to_owned(), file.display().to_string());
+            readable.push(file);
+        }
         Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
     }
 }

@@ -22,6 +22,12 @@ impl Identity {
         (!name.is_empty() && !mail.is_empty()).then_some(Identity { name, mail })
     }
 
+    /// Writes it as a file of git's configuration.
+    pub fn as_configuration(&self) -> String {
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        format!("[user]\n\tname = \"{}\"\n\temail = \"{}\"\n", quoted(&self.name), quoted(&self.mail))
+    }
+
     /// The engine's own.
     pub fn spinney() -> Identity {
         Identity { name: "Spinney".to_owned(), mail: "spinney@localhost".to_owned() }

@@ -147,6 +147,9 @@ pub fn objection(path: &str, writes: bool) -> Option<Objection> {
     if below.contains(&"..") {
         return no("climbs by `..`", "write where it leads to");
     }
+    if path.contains(['*', '?']) {
+        return no("is a pattern, and a path is taken as it is", "name the folder: all that is in it is open, too");
+    }
     let below = below.join("/");
     let is_in = |places: &[&str]| places.iter().any(|place| below.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
     let is_around = |places: &[&str]| places.iter().any(|place| place.strip_prefix(below.as_str()).is_some_and(|rest| rest.starts_with('/')));
@@ -213,6 +216,7 @@ mod tests {
             "~x",
             "~/a/../b",
             "/x/..",
+            "/data/*",
         ];
         for closed in closed {
             assert!(wrong(closed, false).is_some(), "{closed}");

@@ -196,3 +196,20 @@ fn a_plan_shows_what_the_sandbox_of_an_agent_opens() {
     let expected = json!({"network": "full", "read": ["~/data"], "write": ["/data/scratch"], "require": "landlock", "untrusted": false});
     assert_eq!((&planned["steps"][0]["agent"]["sandbox"], &planned["steps"][1]["agent"]["sandbox"]), (&expected, &Value::Null));
 }
+
+#[test]
+fn commits_of_commands_are_the_users_and_nothing_else_of_their_settings_is_there() {
+    if !walls("the identity of git") {
+        return;
+    }
+    let bench = bench("network: none");
+    fs::create_dir_all(bench.path("home")).unwrap();
+    fs::write(bench.path("home/.gitconfig"), "[user]\n\tname = Ann \\\"A\\\" Other\n\temail = ann@localhost\n[alias]\n\tst = status\n").unwrap();
+    bench.git(&["config", "--unset", "user.name"]);
+    bench.git(&["config", "--unset", "user.email"]);
+    let command =
+        "git commit -q --allow-empty -m x && git log -1 --format='%an <%ae>'; git config alias.st; git config --global user.name Bob && git config user.name";
+    let (said, records) = bench.run("opens", &runs(command), &[]);
+    said.code(0);
+    assert_eq!(results(&records, "two"), [("Bash", false, "Ann \"A\" Other <ann@localhost>\nBob\n")]);
+}
