@@ -7,7 +7,7 @@
 use super::steps::{KEPT_RESULTS, VIEW_PREFIX, slug};
 use crate::{
     clock::Timestamp,
-    event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress},
+    event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress, because},
     git::{Expected, GitError, RefMove, Repository, Workspaces, branch_of, short_name},
     journal::{self, Lease, RunDir},
 };
@@ -101,7 +101,7 @@ fn one(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> Fat
         Ok(why) if cleaning.dry_run => Fate::Removed(why),
         Ok(why) => match remove(repo, state, run, cleaning) {
             Ok(()) => Fate::Removed(why),
-            Err(error) => Fate::Kept(format!("it could not be removed: {error}")),
+            Err(error) => Fate::Kept(format!("it could not be removed: failed to {}", because(&error))),
         },
     }
 }
@@ -281,6 +281,8 @@ struct Nodes<'a> {
     /// Who has made a commit, and who passed it on.
     made: HashMap<&'a CommitId, Vec<&'a NodeId>>,
     commits: HashMap<&'a NodeId, &'a CommitId>,
+    /// What was made on top of a commit.
+    built: HashMap<&'a CommitId, Vec<&'a CommitId>>,
     /// Which merge has joined a node's work, or which agent took a sub-agent's in.
     joined: HashMap<&'a NodeId, NodeId>,
     /// Until when the work of those is kept that were not chosen.
@@ -294,12 +296,16 @@ struct Nodes<'a> {
 impl<'a> Nodes<'a> {
     fn of(records: &'a [Record]) -> Nodes<'a> {
         let mut nodes = Nodes::default();
+        let mut bases: HashMap<&NodeId, &CommitId> = HashMap::new();
         for record in records {
             match &record.event {
                 Event::StepStarted { node, attempt } => drop(nodes.attempts.insert(node, *attempt)),
                 Event::WorkCaptured { node, commit, .. } => {
                     let attempt = nodes.attempts.get(&node.owner()).copied().unwrap_or(1);
                     nodes.captured.insert(slug(node, attempt));
+                    if let Some(base) = bases.get(node) {
+                        nodes.built.entry(base).or_default().push(commit);
+                    }
                     nodes.made(node, commit);
                 }
                 Event::CheckpointKept { node, .. } => {
@@ -314,6 +320,7 @@ impl<'a> Nodes<'a> {
                     nodes.losers.extend(losers.iter().map(|(loser, _)| (loser, *until)));
                 }
                 Event::WorkspaceMade { node, base, path, .. } => {
+                    bases.insert(node, base);
                     if let Some(slug) = Path::new(path).file_name() {
                         nodes.places.insert(slug.to_string_lossy().into_owned(), (base, node));
                     }
@@ -376,22 +383,24 @@ impl Work<'_> {
     }
 
     /// Returns whether a commit, or one that its work went into, has landed. Whoever passes a commit on (a loop, a call, a choice) hands it
-    /// to those that take his work.
+    /// to those that take his work; whoever has worked on top of it has it in what he made.
     fn is_elsewhere(&self, commit: &CommitId) -> Result<bool, GitError> {
-        let (mut open, mut seen) = (vec![commit], BTreeSet::new());
-        while let Some(commit) = open.pop() {
-            if !seen.insert(commit) {
+        let (mut open, mut seen) = (vec![(commit, false)], BTreeSet::new());
+        while let Some((commit, is_below)) = open.pop() {
+            if !seen.insert((commit, is_below)) {
                 continue;
             }
             if self.repo.has_landed(commit)? {
                 return Ok(true);
             }
             for node in self.nodes.made.get(commit).into_iter().flatten() {
-                if self.nodes.losers.get(node).is_some_and(|until| *until <= self.now) {
+                // What was not chosen takes nothing with it that it was built on.
+                if !is_below && self.nodes.losers.get(node).is_some_and(|until| *until <= self.now) {
                     return Ok(true);
                 }
-                open.extend(self.nodes.joined.get(node).and_then(|by| self.nodes.commits.get(by)));
+                open.extend(self.nodes.joined.get(node).and_then(|by| self.nodes.commits.get(by)).map(|by| (*by, is_below)));
             }
+            open.extend(self.nodes.built.get(commit).into_iter().flatten().map(|built| (*built, true)));
         }
         Ok(false)
     }

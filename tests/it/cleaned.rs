@@ -24,6 +24,11 @@ conversations:
       - calls: [{ tool: Write, input: { file_path: "${part}.txt", content: "${part}\n" } }]
       - calls: [{ tool: Bash, input: { command: "echo more >> ${part}.txt" } }]
       - say: "Built."
+  - agent: coder
+    told: "Append"
+    turns:
+      - calls: [{ tool: Bash, input: { command: "echo line >> app.txt" } }]
+      - say: "Appended."
 "#;
 const LOOK: &str = "version: 1\nname: look\nsteps: { look: { run: \"ls\" }, red: { run: \"echo out > report.xml; false\", allow_failure: true } }\n";
 const ASK: &str = "version: 1\nname: ask\nsteps: { ask: { approve: { message: \"Yes?\" } } }\n";
@@ -215,14 +220,21 @@ name: flow
 agents: { coder: { system: "You code.", access: write } }
 steps:
   polish: { loop: { until: "true", max: 2 }, steps: { fix: { agent: coder, prompt: "Build a." } } }
+  grow:
+    loop: { until: "{{ steps.long.exit_code == 0 }}", max: 3 }
+    steps:
+      add: { agent: coder, prompt: "Append." }
+      long: { needs: [add], run: "test $(wc -l < app.txt) -ge 2", allow_failure: true }
   try: { for_each: { items: [b, d], as: it }, agent: coder, prompt: "Build {{ it }}." }
   pick: { needs: [try], select: { from: try, tie: first, keep_losers: 1ms } }
   more: { agent: coder, prompt: "Build c." }
-  land: { needs: [polish, pick, more], merge: { from: [polish, pick, more] } }
+  land: { needs: [polish, grow, pick, more], merge: { from: [polish, grow, pick, more] } }
 "#;
     let bench = Bench::new().workflow("flow", yaml);
     let flow = run(&bench, "flow", 0);
+    assert!(!cleaned(&bench, &["--older-than", "0s", "--dry-run"])["flow"].0);
     bench.spinney(&["land", &flow.0]).code(0);
+    assert_eq!(bench.git(&["show", "HEAD:app.txt"]), "line\nline\n");
     assert_eq!(cleaned(&bench, &["--older-than", "0s", "--dry-run"])["flow"], (true, "its work has landed".to_owned()));
 }
 
