@@ -8,6 +8,7 @@ use crate::{
     clock::millis,
     event::{Event, Failure, FailureKind, Form, HookVerdict},
     hooks::{self, Answered, Ask, Decision, HookRunner, RuleContext, RuleVerdict, Verdict},
+    journal::{Doing, STOP},
     message::ToolCall,
     tools::{Effect, ToolOutput},
     trace,
@@ -194,7 +195,8 @@ impl Agent<'_> {
 
     async fn hooks_before(&self, call: &ToolCall) -> Result<Decision, Trouble> {
         let traceparent = trace::traceparent();
-        let decision = self.equipment.hooks.before(&self.session.spec.hooks, &self.ask_hooks(call, &call.input), &self.runner(traceparent.as_deref())).await;
+        let decision =
+            self.equipment.hooks.before(&self.session.spec.hooks, &self.ask_hooks(call, &call.input), &self.runner(traceparent.as_deref(), &call.id)).await;
         // What a hook says that was cut short is no answer: it is asked again when the run goes on.
         self.go_on()?;
         self.report(&decision, Some(&call.id)).await?;
@@ -211,7 +213,7 @@ impl Agent<'_> {
             duration_ms: millis(took),
         };
         let decision =
-            self.equipment.hooks.after(&self.session.spec.hooks, &self.ask_hooks(call, input), &answered, &self.runner(traceparent.as_deref())).await;
+            self.equipment.hooks.after(&self.session.spec.hooks, &self.ask_hooks(call, input), &answered, &self.runner(traceparent.as_deref(), &call.id)).await;
         if !matches!(decision.verdict, Verdict::Undecided | Verdict::Allow) {
             self.go_on()?;
         }
@@ -234,7 +236,7 @@ impl Agent<'_> {
             stop_hook_active: self.talk.tally().stops > 0,
             last_assistant_message: Some(text),
         };
-        let decision = self.equipment.hooks.stop(&self.session.spec.hooks, &ending, &self.runner(traceparent.as_deref())).await;
+        let decision = self.equipment.hooks.stop(&self.session.spec.hooks, &ending, &self.runner(traceparent.as_deref(), STOP)).await;
         self.go_on()?;
         self.report(&decision, None).await?;
         match decision.verdict {
@@ -278,7 +280,7 @@ impl Agent<'_> {
         }
     }
 
-    fn runner<'s>(&'s self, traceparent: Option<&'s str>) -> HookRunner<'s> {
+    fn runner<'s>(&'s self, traceparent: Option<&'s str>, place: &'s str) -> HookRunner<'s> {
         HookRunner {
             sandbox: &self.equipment.sandbox,
             clock: &self.equipment.clock,
@@ -286,6 +288,7 @@ impl Agent<'_> {
             env: &self.equipment.env,
             traceparent,
             max_timeout: HOOK_TIME_MAX,
+            noted: Some((&self.equipment.recorder, Doing { node: &self.session.node, attempt: self.session.attempt, place })),
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     clock::Timestamp,
     engine::{Inbox, Letter, Says},
     event::{
-        CommitId, Event, Failure, FailureKind, Given, Limit, MergeProgress, NodeId, Origin, Outcome, Record, RunStarted, SelectProgress, SkipCause, StepId,
-        Success, Wish,
+        CommitId, Event, Failure, FailureKind, Given, Limit, MergeProgress, NodeId, Origin, Outcome, Record, Repeated, RunStarted, SelectProgress, SkipCause,
+        StepId, Success, Wish,
     },
     journal::{self, Branch, Conversation, FINALLY, LeaseError, ON_FAILURE, Question, RunDir, Spent, Workspace},
 };
@@ -48,6 +48,8 @@ pub(super) struct Report {
     pub(super) letters: Vec<Letter>,
     /// The commits that keep the files of attempts without a result: node, attempt and commit, the last of each.
     pub(super) kept: BTreeMap<(NodeId, u32), CommitId>,
+    /// What was under way when a process ended, and was done again.
+    pub(super) again: Vec<Repeated>,
     nodes: BTreeMap<NodeId, Node>,
     /// In the order in which they are first spoken of.
     order: Vec<NodeId>,
@@ -324,7 +326,8 @@ impl Report {
                 self.given = started.given.clone();
                 self.started = Some((**started).clone());
             }
-            Event::RunResumed { given, .. } => {
+            Event::RunResumed { given, again, .. } => {
+                self.again.extend_from_slice(again);
                 self.given = given.clone().unwrap_or_else(|| std::mem::take(&mut self.given));
                 self.resumed += 1;
                 self.nodes.values_mut().for_each(|node| node.parked = None);

@@ -418,6 +418,10 @@ fn before_eyes(
     drop(lease);
     let ended = ended.map_err(|error| {
         let hint = match &error {
+            // By `git clean -fdx`, say.
+            _ if !dir.journal().is_file() => {
+                Some(format!("its journal is gone, and nothing goes on without it; `git for-each-ref refs/spinney/{run}` lists what of its work is kept"))
+            }
             EngineError::Close(failure) => failure.hint.clone(),
             EngineError::NoRoom(failure) => {
                 let mend = failure.hint.as_deref().unwrap_or("mend that");

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     engine::{Project, Says, checkpoint_ref, doctor::Check, health},
-    event::{Event, Given, Isolation, MergeProgress, NodeId, Outcome, Record, RunStarted, SelectProgress},
+    event::{Event, Given, Isolation, MergeProgress, NodeId, Outcome, Record, Repeated, RunStarted, SelectProgress},
     git::short_name,
     journal::{FINALLY, Lease, ON_FAILURE, Spent},
     source,
@@ -106,6 +106,7 @@ fn screen(report: &Report, standing: Standing, is_there: &dyn Fn(&str) -> bool, 
     text.push_str(&choices(report, color));
     text.push_str(&kept(report, color));
     text.push_str(&worktrees(report, is_there, color));
+    text.push_str(&again(report, color));
     if matches!(standing, Standing::Failed | Standing::Cancelled) {
         let _ = write!(text, "\nDo again what did not work out, and keep the rest, with\n  spinney retry {}\n", line(&report.run(), 100));
     }
@@ -191,7 +192,12 @@ fn nodes(report: &Report, color: bool) -> String {
     table.row(["STEP", "OUTCOME", "TRIES", "TIME", "TURNS", "CALLS", "TOKENS", "COST", "COMMIT"].map(|title| Cell::new(title, Tone::Dim)).to_vec());
     for (id, node) in report.nodes() {
         let (word, tone) = state(report, id, node);
-        let word = if node.is_held { format!("{word}, kept") } else { word.to_owned() };
+        // Of a sub-agent there is no outcome.
+        let word = match (node.is_held, word) {
+            (true, "") => "kept".to_owned(),
+            (true, word) => format!("{word}, kept"),
+            (false, word) => word.to_owned(),
+        };
         let spoke = !node.spent.is_nothing();
         let number = |number: u32| if spoke { number.to_string() } else { String::new() };
         table.row(vec![
@@ -397,6 +403,19 @@ fn worktrees(report: &Report, is_there: &dyn Fn(&str) -> bool, color: bool) -> S
         }
     }
     if table.is_empty() { String::new() } else { format!("\n{}\n{}", title(color, "Worktrees"), table.render(color, 2, usize::MAX)) }
+}
+
+/// Lists what was begun twice, for a process ended over it.
+fn again(report: &Report, color: bool) -> String {
+    let mut table = Table::new(&[], 0);
+    for Repeated { node, what } in &report.again {
+        table.row(vec![Cell::new(line(&node.to_string(), 40), Tone::Name), Cell::plain(line(what, 200))]);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}\n{}", title(color, "Begun before a process ended, and done again"), table.render(color, 2, usize::MAX))
+    }
 }
 
 fn title(color: bool, text: &str) -> String {

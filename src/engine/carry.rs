@@ -84,6 +84,7 @@ impl Carry {
             env: &services.env,
             traceparent: traceparent.as_deref(),
             max_timeout: TIME_MAX,
+            noted: None,
         };
         let decision = services.hooks.notify(&self.hooks, &notice, &runner).await;
         // A hook that failed may have carried it all the same: an answer with its token is one.

@@ -19,7 +19,7 @@ use crate::{
     agent::{Account, out_of_budget},
     clock::Timestamp,
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, SkipCause},
-    journal::{Journal, JournalError, Recorder, Report, Store, account, whose},
+    journal::{Journal, JournalError, Recorder, Report, Store, UnderWay, account, left_under_way, whose},
     plan::Plan,
     tasks::Tasks,
     workflow::{OnExceed, RetryOn},
@@ -72,7 +72,9 @@ pub async fn run<S: Store>(
 ) -> Result<Ended, EngineError> {
     let mut hands = Hands { services: services.clone(), cancel: cancel.clone() };
     let ended = caches::until_over(services.caches.clone(), drive(journal, &mut hands, cancel, observe)).await?;
-    if !matches!(ended, Ended::Finished(_)) {
+    if matches!(ended, Ended::Finished(_)) {
+        drop(left_under_way(&services.dir.processes()));
+    } else {
         services.rest().await;
     }
     Ok(ended)
@@ -86,6 +88,10 @@ pub(super) async fn drive<S: Store>(
     observe: &mut (dyn FnMut(&Record) + Send),
 ) -> Result<Ended, EngineError> {
     let (recorder, reports) = Recorder::channel(BATCH);
+    let recorder = match crew.services() {
+        Some(services) => recorder.noting(UnderWay::in_folder(&services.dir.processes())),
+        None => recorder,
+    };
     let (desk, petitions) = mpsc::channel(16);
     let plan = journal.state().plan().clone();
     let state = journal.state();

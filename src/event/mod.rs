@@ -16,7 +16,7 @@ use crate::{
 pub use choice::{Delivery, MergeProgress, Scores, SelectProgress};
 pub(crate) use id::hex;
 pub use id::{BlobId, CommitId, FileSeen, Frame, NodeId, NodeName, RunId, StepId};
-pub use origin::{Definitions, Given, Origin, Wish};
+pub use origin::{Definitions, Given, Origin, Repeated, Wish};
 pub use outcome::{Failure, FailureKind, Limit, Outcome, SkipCause, Success, because};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -53,6 +53,9 @@ pub enum Event {
         /// How it is carried out from now on, where that is said otherwise than before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         given: Option<Given>,
+        /// What hooks and checks were under way when the process before it ended, and are done again.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        again: Vec<Repeated>,
     },
     /// A step's `if` was evaluated.
     ConditionEvaluated {

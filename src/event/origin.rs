@@ -30,6 +30,15 @@ pub enum Wish {
     From(NodeId),
 }
 
+/// Something that was under way outside of the run when its process ended, and is done again: whether it had its effect before is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// Whose it is.
+    pub node: NodeId,
+    /// What it is, as a sentence goes on with it.
+    pub what: String,
+}
+
 /// What was said on the command line that changes how a run goes, besides its inputs; nothing where nothing was said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

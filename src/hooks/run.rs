@@ -7,6 +7,7 @@ use crate::{
     clock::Clock,
     event::because,
     http::{self, HttpRequest, Timeouts},
+    journal::{Doing, Recorder},
     sandbox::{Confinement, Exit, Program, Request, Sandbox},
     trace,
 };
@@ -35,6 +36,8 @@ pub struct HookRunner<'a> {
     pub traceparent: Option<&'a str>,
     /// No hook runs longer, whatever its file says.
     pub max_timeout: Duration,
+    /// Where it is noted that one runs, and as what.
+    pub noted: Option<(&'a Recorder, Doing<'a>)>,
 }
 
 /// What a handler is told besides the JSON.
@@ -64,6 +67,9 @@ pub(super) async fn run(handler: &Handler, told: Told<'_>, runner: &HookRunner<'
     let env = environment(handler, told, runner);
     if let Some(missing) = missing_input(handler, &env, told) {
         return failed(&missing);
+    }
+    if let Some((recorder, doing)) = runner.noted {
+        recorder.begins(doing, &format!("a hook on `{}`", handler.on.name()));
     }
     let timeout = handler.timeout.min(runner.max_timeout);
     let request = Request {

@@ -36,7 +36,15 @@ impl Stage {
 
     fn runner(&self) -> HookRunner<'_> {
         let max_timeout = Duration::from_mins(1);
-        HookRunner { sandbox: &self.sandbox, clock: &self.clock, cancel: &self.cancel, env: &self.env, traceparent: Some("00-a-b-01"), max_timeout }
+        HookRunner {
+            sandbox: &self.sandbox,
+            clock: &self.clock,
+            cancel: &self.cancel,
+            env: &self.env,
+            traceparent: Some("00-a-b-01"),
+            max_timeout,
+            noted: None,
+        }
     }
 
     fn session(&self) -> Session<'_> {

@@ -366,7 +366,11 @@ mod tests {
             if let Some(at) = began {
                 store
                     .append(
-                        &[Record { seq: 0, at: Timestamp(at), event: Event::RunResumed { pid: 1, steps: std::collections::BTreeMap::new(), given: None } }],
+                        &[Record {
+                            seq: 0,
+                            at: Timestamp(at),
+                            event: Event::RunResumed { pid: 1, steps: std::collections::BTreeMap::new(), given: None, again: Vec::new() },
+                        }],
                         false,
                     )
                     .unwrap();

@@ -18,6 +18,7 @@ mod seats;
 mod sources;
 mod state;
 mod store;
+mod under_way;
 mod watch;
 mod writer;
 
@@ -36,5 +37,6 @@ pub(crate) use rest::sync_around;
 pub(crate) use state::account;
 pub use state::{Branch, Deeds, Done, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};
 pub use store::{Nowhere, SqliteStore, Store, StoreError, read, read_from, read_page, settle};
+pub use under_way::{Doing, MERGE, SETUP, STOP, UnderWay, VERIFY, left_under_way};
 pub use watch::{Reason, Watch};
 pub use writer::{Closed, Journal, JournalError, Recorder, Report};

@@ -1,5 +1,5 @@
 //! The one writer: checks an event, folds it, stores it; and what workers hold to reach it.
-use super::{IllegalEvent, RunState, Store, StoreError};
+use super::{Doing, IllegalEvent, RunState, Store, StoreError, UnderWay};
 use crate::{
     clock::{Clock, Timestamp},
     event::{Event, Record},
@@ -107,7 +107,10 @@ pub struct Report {
 
 /// What a worker holds: `record` returns once the event would survive the death of the process.
 #[derive(Debug, Clone)]
-pub struct Recorder(mpsc::Sender<Report>);
+pub struct Recorder {
+    reports: mpsc::Sender<Report>,
+    under_way: Option<UnderWay>,
+}
 
 /// The run's loop has ended; whatever the worker does now is not part of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +121,27 @@ impl Recorder {
     /// Makes a recorder and the end its reports arrive at; `buffer` reports may wait.
     pub fn channel(buffer: usize) -> (Recorder, mpsc::Receiver<Report>) {
         let (sender, reports) = mpsc::channel(buffer);
-        (Recorder(sender), reports)
+        (Recorder { reports: sender, under_way: None }, reports)
+    }
+
+    /// Notes from now on what is begun outside of the run.
+    #[must_use]
+    pub fn noting(self, under_way: UnderWay) -> Recorder {
+        Recorder { under_way: Some(under_way), ..self }
+    }
+
+    /// Notes that something begins outside of the run which leaves no record before its end.
+    pub fn begins(&self, doing: Doing<'_>, what: &str) {
+        if let Some(under_way) = &self.under_way {
+            under_way.begins(doing, what);
+        }
+    }
+
+    /// Notes that what came of it is recorded, where no record of its node says so by itself.
+    pub fn ends(&self, doing: Doing<'_>) {
+        if let Some(under_way) = &self.under_way {
+            under_way.ends(doing.node, doing.place);
+        }
     }
 
     /// Records an event and waits for its acknowledgement.
@@ -127,7 +150,12 @@ impl Recorder {
     /// `Closed` where the run is over.
     pub async fn record(&self, event: Event) -> Result<(), Closed> {
         let (acknowledged, done) = oneshot::channel();
-        self.0.send(Report { event, acknowledged }).await.map_err(|_| Closed)?;
-        done.await.map_err(|_| Closed)
+        let noted = self.under_way.as_ref().map(|under_way| (under_way, under_way.ended_by(&event)));
+        self.reports.send(Report { event, acknowledged }).await.map_err(|_| Closed)?;
+        done.await.map_err(|_| Closed)?;
+        if let Some((under_way, ended)) = noted {
+            under_way.take_back(&ended);
+        }
+        Ok(())
     }
 }

@@ -206,7 +206,11 @@ fn what_was_done_under_an_accepted_change_is_judged_by_that() {
     let mut records = play(&plan, begin(&plan), 4, &well);
     assert!(matches!(&records.last().unwrap().event, Event::StepFinished { node, .. } if node.step.0 == "docs" || node.step.0 == "plan"), "{records:?}");
     records = play(&plan, records, 6, &well);
-    records.push(Record { seq: records.len() as u64, at: Timestamp(99), event: Event::RunResumed { pid: 1, steps: definitions(&other), given: None } });
+    records.push(Record {
+        seq: records.len() as u64,
+        at: Timestamp(99),
+        event: Event::RunResumed { pid: 1, steps: definitions(&other), given: None, again: Vec::new() },
+    });
     let records = play(&other, records, usize::MAX, &well);
     assert_eq!(again(&records, &other, &Wish::Changed)[0], "build: after plan");
     assert!(again(&records, &other, &Wish::Changed).contains(&"plan: run changed".to_owned()));

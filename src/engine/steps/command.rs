@@ -7,6 +7,7 @@ use super::{
 use crate::{
     agent::Trouble,
     event::{Event, Failure, FailureKind, Success, because},
+    journal::VERIFY,
     plan::{self, PlannedStep},
     sandbox::{Exit, Output, Program, Request},
     workflow::Parse,
@@ -159,16 +160,19 @@ pub(super) struct Checked {
 pub(super) async fn verified(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<Checked, Trouble> {
     let Some(verify) = &step.verify else { return Ok(Checked { passed: true, tail: String::new() }) };
     let commands = verify.run.iter().map(|text| task.render("verify", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = check(task, &commands, place.around()).await?;
+    let checked = check(task, VERIFY, &commands, place.around()).await?;
     task.record(Event::VerifyRan { node: task.node.clone(), passed: checked.passed, tail: checked.tail.clone() }).await?;
     Ok(checked)
 }
 
-/// Runs checks one after another until one is red.
-pub(super) async fn check(task: &Task, commands: &[String], around: Around<'_>) -> Result<Checked, Trouble> {
+/// Runs checks one after another until one is red. Where no wall holds them, each is noted at its place until what came of it is recorded.
+pub(super) async fn check(task: &Task, place: &str, commands: &[String], around: Around<'_>) -> Result<Checked, Trouble> {
     // A build says nothing for long, and has its own time.
     let _held = task.pulse.hold();
     for command in commands {
+        if task.services.reaches_out {
+            task.recorder.begins(task.doing(place), &format!("the check `{}`", shown(command)));
+        }
         let output = shell(task, command, Around { cwd: around.root, ..around }, CHECK_TIME).await?;
         if task.cancel.is_cancelled() {
             return Err(Trouble::Interrupted);

@@ -7,7 +7,7 @@ use crate::{
     agent::{Agent, Trouble, blocking, note, stopping},
     event::{CommitId, Event, Failure, FailureKind, Isolation, MergeProgress, NodeId, Success},
     git::{CommitMeta, TreePolicy, Worktree},
-    journal::Conversation,
+    journal::{Conversation, MERGE},
     merge::{self, Conflict, Integration, MergeError, Options, Progress, Resolution, Resolver, Verified, Verifier},
     plan::{AgentSpec, MergeSpec, PlannedStep},
     tasks,
@@ -119,7 +119,7 @@ struct Checks<'a> {
 #[async_trait]
 impl Verifier for Checks<'_> {
     async fn verify(&self, commit: &CommitId) -> Result<Verified, Failure> {
-        let checked = place::check_apart(self.task, self.step, ("check", commit), &self.commands, &self.env).await.map_err(failure)?;
+        let checked = place::check_apart(self.task, self.step, (MERGE, commit), &self.commands, &self.env).await.map_err(failure)?;
         Ok(Verified { passed: checked.passed, tail: checked.tail })
     }
 }

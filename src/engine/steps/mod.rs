@@ -21,7 +21,7 @@ use crate::{
     agent::{Account, Trouble, note},
     clock::{Pulse, seconds},
     event::{CommitId, Event, Failure, FailureKind, NodeId, Outcome, RunStarted, Success},
-    journal::{NodeState, Recorder, RunState},
+    journal::{Doing, NodeState, Recorder, RunState},
     merge::Source,
     plan::{AgentSpec, Plan, PlannedStep, Work},
     prompts::Scope,
@@ -334,6 +334,11 @@ impl Task {
     /// Returns the agent that does the present attempt: the step's own, or the one that a failed item is handed over to.
     pub(super) fn agent<'a>(&self, step: &'a PlannedStep, own: &'a Arc<AgentSpec>) -> &'a Arc<AgentSpec> {
         step.retry_with.as_ref().filter(|_| self.state.handed_over).unwrap_or(own)
+    }
+
+    /// Names something that this attempt does outside of the run.
+    pub(super) fn doing<'s>(&'s self, place: &'s str) -> Doing<'s> {
+        Doing { node: &self.node, attempt: self.state.attempts, place }
     }
 
     /// Records an event of this task.

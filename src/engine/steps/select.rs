@@ -120,9 +120,11 @@ async fn gate(
     if task.cancel.is_cancelled() {
         return Err(Trouble::Interrupted);
     }
-    let checked = place::check_apart(task, step, (&format!("gate-{at}"), &candidate.source.commit), commands, env).await?;
+    let name = format!("gate-{at}");
+    let checked = place::check_apart(task, step, (&name, &candidate.source.commit), commands, env).await?;
     let progress = SelectProgress::Gated { candidate: candidate.source.node.clone(), passed: checked.passed, tail: checked.tail.clone() };
     record(task, progress).await?;
+    task.recorder.ends(task.doing(&name));
     Ok((!checked.passed).then_some(checked.tail))
 }
 
