@@ -50,10 +50,16 @@ pub(super) fn attempts(
     for (node, commit) in health::lost_checkpoints(repo, records)? {
         lost.insert(node, format!("its files cannot be brought back to {commit}, as they were before the call that was cut short: objects of it are gone"));
     }
-    for (node, path) in health::lost_worktrees(records) {
-        let attempt = state.node(&node).map_or(1, |of| of.attempts);
+    for (node, path) in health::lost_worktrees(repo, run, records)? {
+        let owner = node.owner();
+        let attempt = state.node(&owner).map_or(1, |of| of.attempts);
         let why = lost_worktree(repo, (run, &slug(&node, attempt)), &path)?;
-        lost.insert(node, why);
+        match node.helper {
+            None => drop(lost.insert(owner, why)),
+            // An orchestrator is told, and goes on.
+            Some(_) if state.is_orchestrator(&owner) => {}
+            Some(_) => drop(lost.entry(owner).or_insert_with(|| format!("its sub-agent `{node}` was at work: {why}"))),
+        }
     }
     for (node, path) in if why.torn { at_work(state) } else { BTreeMap::new() } {
         let why = format!("the machine went down or records are lost, and what of it is in its worktree {} is not known", path.display());
@@ -84,11 +90,12 @@ pub(super) fn give_up(state: &RunState, workspaces: &Workspaces) -> Result<(), G
     workspaces.slugs()?.iter().filter(|slug| given_up.contains(*slug)).try_for_each(|slug| workspaces.discard(slug))
 }
 
-/// Removes what is made again when it is needed, so that nobody goes on from what is torn: views, what commands worked in, what sub-agents
-/// of an orchestrator did, which is told that it is gone, and whatever the records that are left do not tell of.
+/// Removes what is made again when it is needed, so that nobody goes on from what is torn: views, and what commands worked in. What sub-agents
+/// of an orchestrator did, which is told that it is gone, and whatever the records that are left do not tell of, is moved aside where
+/// anything was done in it.
 ///
 /// # Errors
-/// Where something cannot be removed.
+/// Where something cannot be removed or moved.
 pub(super) fn give_up_torn(state: &RunState, workspaces: &Workspaces) -> Result<(), GitError> {
     let briefed = state
         .each()
@@ -102,7 +109,13 @@ pub(super) fn give_up_torn(state: &RunState, workspaces: &Workspaces) -> Result<
         Some(attempt.parse::<u32>().ok()? < *attempts.get(owner)?)
     };
     let is_kept = |slug: &str| !slug.starts_with(VIEW_PREFIX) && (present.contains(slug) || is_past(slug) == Some(true));
-    workspaces.slugs()?.iter().filter(|slug| !is_kept(slug)).try_for_each(|slug| workspaces.discard(slug))
+    let commands: BTreeSet<String> = commands(state).filter_map(|node| Some(slug(&node, state.node(&node)?.attempts))).collect();
+    let is_made_again = |slug: &str| slug.starts_with(VIEW_PREFIX) || commands.contains(slug);
+    workspaces
+        .slugs()?
+        .iter()
+        .filter(|slug| !is_kept(slug))
+        .try_for_each(|slug| if is_made_again(slug) { workspaces.discard(slug) } else { workspaces.leave(slug) })
 }
 
 /// Returns the nodes that were at work in files of their own, each with a worktree.

@@ -15,9 +15,9 @@ use super::{
 use crate::{
     agent::Watcher,
     clock::{Clock, Timestamp},
-    event::{Event, Given, Origin, Record, RunId, RunStarted},
+    event::{Event, Given, Origin, Record, Repeated, RunId, RunStarted},
     git::{Expected, GitError, Head, Isolation, Repository, Workspaces, start_of},
-    journal::{Blobs, Journal, Lease, RunDir, RunDirError, RunState, SqliteStore, clear_unfinished},
+    journal::{Blobs, Journal, Lease, RunDir, RunDirError, RunState, SqliteStore, clear_unfinished, left_under_way},
     llm::{Head as RecordingHead, Model, Recorder, Recording, RecordingError, RunPlace},
     plan::Plan,
     sandbox::{self, Sandbox, Walls},
@@ -187,7 +187,9 @@ impl Project {
         services.artefacts.recall(&records);
         keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
-        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps, given }];
+        let again = done_again(&state, &dir);
+        warnings.extend(again.iter().map(|Repeated { node, what }| format!("`{node}`: {what} was begun before its process ended, and is done again")));
+        let mut events = vec![Event::RunResumed { pid: std::process::id(), steps, given, again }];
         if services.reaches_out {
             lost::give_up(&state, &services.workspaces)?;
         }
@@ -216,7 +218,7 @@ impl Project {
     fn mend(&self, run: &RunId, dir: &RunDir, records: &[Record]) -> Result<Vec<String>, SetupError> {
         let mut mended = Vec::new();
         let mut lost = Vec::new();
-        for fault in health::faults(&self.repo, run, dir.path(), records)? {
+        for fault in health::faults(&self.repo, run, (dir.path(), records), true)? {
             match &fault.mend {
                 _ if fault.verdict != Verdict::Broken => {}
                 Some(mend @ Mend::Ref { to, .. }) if self.repo.has_commit(to)? => match mend.apply(&self.repo, dir.path()) {
@@ -326,6 +328,16 @@ impl Project {
         }
         Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
     }
+}
+
+/// Returns the hooks and checks that were under way when the process before this one ended, of attempts that go on.
+fn done_again(state: &RunState, dir: &RunDir) -> Vec<Repeated> {
+    let goes_on = |(attempt, again): (u32, Repeated)| {
+        let owner = again.node.owner();
+        let is_it = state.is_running(&owner) && state.node(&owner).is_some_and(|of| of.attempts == attempt);
+        is_it.then_some(again)
+    };
+    left_under_way(&dir.processes()).into_iter().filter_map(goes_on).collect()
 }
 
 /// Keeps the commit that a run starts from, whatever becomes of the branches that have it.

@@ -41,11 +41,8 @@ impl Workspaces {
         let gone = touched.gone.into_iter().map(|path| (GONE.to_owned(), path));
         let nested = touched.nested.into_iter().map(|path| (NESTED.to_owned(), path));
         let lines: Vec<u8> = present.chain(gone).chain(nested).flat_map(|(state, path)| [state.as_bytes(), b" ", &path, b"\0"].concat()).collect();
-        let list = worktree.state().join(PREPARED);
-        fs::write(&list, lines).map_err(GitError::io("write", list))?;
-        let list = worktree.state().join(IGNORED);
         let ignored: Vec<u8> = self.all_ignored(worktree)?.into_iter().flat_map(|path| [&path[..], b"\0"].concat()).collect();
-        fs::write(&list, ignored).map_err(GitError::io("write", list))
+        self.write_lists(worktree, &[(PREPARED, lines), (IGNORED, ignored)])
     }
 
     /// Returns what git ignores in the worktree of a name and neither its setup nor the user's checkout has put there; a folder

@@ -7,6 +7,7 @@
 use super::{
     error::GitError,
     lock::Lock,
+    noted::{Note, is_lost, noted},
     objects::Mode,
     prepared, private,
     program::lock_of,
@@ -18,10 +19,9 @@ use super::{
     sparse::Ground,
 };
 use crate::{
-    event::{CommitId, RunId},
+    event::{BlobId, CommitId, RunId},
     secrets::Secrets,
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -90,21 +90,6 @@ pub enum Content<'a> {
     Captured(&'a CommitId),
     /// It is given up.
     Discard,
-}
-
-/// The engine's note of a worktree.
-#[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    base: CommitId,
-    admin: PathBuf,
-    /// Whether it was handed out; before that nobody worked in it.
-    ready: bool,
-    /// Whether it is being removed: what is left of it then is nobody's work.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    leaving: bool,
-    /// Globs of the files that were checked out, where that is not all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    only: Option<Vec<String>>,
 }
 
 impl Worktree {
@@ -247,10 +232,15 @@ impl Workspaces {
             Some(note) if note.leaving => self.discard(slug)?,
             Some(note) if note.ready && note.base == *base && present => {
                 // A git that was killed with this program's last life has left it.
-                register::clear(&lock_of(&state.join("index")))?;
+                let index = state.join("index");
+                register::clear(&lock_of(&index))?;
+                // It only saves reading files; what is not as it was written may say that a file has not changed.
+                if git2::Index::open(&index).is_err() {
+                    register::clear(&index)?;
+                }
                 let admin = self.attached(slug, &note.admin, base)?;
                 let only = note.only.as_deref().map(Scope::compile).transpose().ok().flatten();
-                self.write_note(slug, &Note { base: base.clone(), admin: admin.clone(), ready: true, leaving: false, only: note.only })?;
+                self.write_note(slug, &Note { admin: admin.clone(), ..note })?;
                 let checkpoint = Mutex::new(self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?);
                 return Ok(Worktree { slug: slug.to_owned(), path, base: base.clone(), admin, state, only, checkpoint });
             }
@@ -269,10 +259,11 @@ impl Workspaces {
     /// Opens a worktree to look at it. One of which nothing is noted stays where it is.
     ///
     /// # Errors
-    /// As `open`, and `Occupied` where nothing is noted of what is there.
+    /// As `open`, and `Occupied` where nothing is noted of what is there, or something else.
     pub(super) fn look(&self, slug: &str, base: &CommitId) -> Result<Worktree, GitError> {
         check_name(slug)?;
-        if self.note(slug)?.is_none() && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
+        let is_it = self.note(slug)?.is_some_and(|note| note.base == *base);
+        if !is_it && fs::symlink_metadata(self.folder.join(slug)).is_ok() {
             return Err(GitError::Occupied { slug: slug.to_owned(), reason: "nothing is noted of what is in its place" });
         }
         self.open(slug, base)
@@ -287,13 +278,31 @@ impl Workspaces {
         let is_there = self.note(slug)?.is_some_and(|note| note.ready && !note.leaving && note.base == *base) && self.folder.join(slug).is_dir();
         if is_there {
             let worktree = self.open(slug, base)?;
-            let snapshot = self.snapshot(&worktree, base)?;
-            if snapshot.tree == self.repository.tree_of(base)? && snapshot.nested.is_empty() && snapshot.held.is_empty() {
+            if self.is_untouched(&worktree)? {
                 return Ok(worktree);
             }
             self.set_aside(slug)?;
         }
         self.open(slug, base)
+    }
+
+    /// Leaves a worktree in which nobody goes on, and may have been torn: it is removed where nothing was done in it, and moved aside otherwise.
+    ///
+    /// # Errors
+    /// Where it can be neither.
+    pub fn leave(&self, slug: &str) -> Result<(), GitError> {
+        let is_there = self.folder.join(slug).is_dir();
+        let note = self.note(slug)?.filter(|note| note.ready && !note.leaving && is_there);
+        let Some(note) = note else { return if is_there && self.note(slug)?.is_none() { self.set_aside(slug) } else { self.discard(slug) } };
+        // What it says of files that were torn is not so.
+        register::clear(&self.state(slug).join("index"))?;
+        let is_untouched = self.open(slug, &note.base).and_then(|worktree| self.is_untouched(&worktree));
+        if is_untouched.unwrap_or(false) { self.discard(slug) } else { self.set_aside(slug) }
+    }
+
+    fn is_untouched(&self, worktree: &Worktree) -> Result<bool, GitError> {
+        let snapshot = self.snapshot(worktree, worktree.base())?;
+        Ok(snapshot.tree == self.repository.tree_of(worktree.base())? && snapshot.nested.is_empty() && snapshot.held.is_empty())
     }
 
     /// Removes a worktree.
@@ -313,12 +322,12 @@ impl Workspaces {
         checked.err().map(|error| error.to_string())
     }
 
-    /// Returns the files of a worktree that are not as in the commit it was made of, sorted; what lies beside them does not count.
+    /// Returns the files of a worktree that are not as in the commit it was made of, and those beside them that git does not ignore, sorted.
+    ///
+    /// # Errors
+    /// As `look`.
     pub fn changed(&self, slug: &str, base: &CommitId) -> Result<Vec<String>, GitError> {
-        let worktree = self.look(slug, base)?;
-        let mut taking = Taking::open(self, &worktree, base)?;
-        taking.find_changed()?;
-        Ok(taking.touched.paths())
+        self.differing(&self.look(slug, base)?)
     }
 
     /// Returns the paths of a worktree that a capture would find changed, sorted. Nothing is written to the object database.
@@ -330,9 +339,16 @@ impl Workspaces {
         Ok(taking.touched.paths())
     }
 
-    /// Puts the files of a worktree that is only read back to the commit it was made of; what lies beside them stays.
+    /// Puts the files of a worktree that is only read back to the commit it was made of; what git ignores there stays. One that cannot be
+    /// known for that is made anew.
+    ///
+    /// # Errors
+    /// Where git cannot.
     pub fn renew(&self, slug: &str, base: &CommitId) -> Result<(), GitError> {
-        self.check_out(&self.open(slug, base)?, base)
+        if is_lost(&self.path(slug), base) {
+            self.discard(slug)?;
+        }
+        self.rollback(&self.open(slug, base)?, base)
     }
 
     /// Removes the worktree of a name, whatever is in it. It is marked first, so that where this process dies over it the
@@ -347,8 +363,10 @@ impl Workspaces {
         if let Some(at) = self.repository.ref_at(&base)? {
             self.repository.delete_ref(&base, &at)?;
         }
-        let state = self.state(slug);
-        fs::remove_dir_all(&state).map_err(GitError::io("remove", state))
+        match fs::remove_dir_all(self.state(slug)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(GitError::io("remove", self.state(slug))(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Removes the rest of worktrees over whose removal a process died, and returns why some of it stays.
@@ -413,7 +431,7 @@ impl Workspaces {
         let (path, state) = (self.folder.join(slug), self.state(slug));
         self.repository.tree_of(commit)?;
         let only = || self.only.as_ref().map(|files| files.patterns().to_vec());
-        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false, leaving: false, only: only() })?;
+        self.write_note(slug, &Note { base: commit.clone(), admin: PathBuf::new(), ready: false, leaving: false, only: only(), lists: BTreeMap::new() })?;
         fs::create_dir(&path).map_err(GitError::io("make", &path))?;
         let admin = self.attach(slug, self.isolation, commit)?;
         let worktree =
@@ -425,7 +443,7 @@ impl Workspaces {
             Some(only) => Ground { repository: &self.repository, files: &worktree.path, index: &worktree.index() }.check_out(commit, only)?,
         }
         self.show(&worktree, &worktree.index())?;
-        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true, leaving: false, only: only() })?;
+        self.write_note(slug, &Note { base: commit.clone(), admin, ready: true, leaving: false, only: only(), lists: BTreeMap::new() })?;
         let seen = self.repository.ref_at(&self.ref_name(slug, "checkpoint"))?;
         Ok(Worktree { checkpoint: Mutex::new(seen), ..worktree })
     }
@@ -564,29 +582,19 @@ impl Workspaces {
 
     fn write_note(&self, slug: &str, note: &Note) -> Result<(), GitError> {
         let file = self.state(slug).join("note.json");
-        let text = serde_json::to_vec(note).map_err(|error| GitError::io("write", &file)(error.into()))?;
-        register::replace(&file, &text)
+        let text = note.sealed(slug).map_err(|error| GitError::io("write", &file)(error.into()))?;
+        register::replace(&file, text.as_bytes())
     }
-}
 
-/// Returns whether nobody can go on in the worktree of a commit that stood at a path: it is gone, or nothing is noted of what is there,
-/// or something else.
-pub fn is_lost(path: &Path, base: &CommitId) -> bool {
-    let state = || Some(path.parent()?.join(".engine").join(path.file_name()?));
-    let is_another = |state: PathBuf| match noted(&state) {
-        Ok(note) => note.is_none_or(|note| note.base != *base),
-        // It may be read later.
-        Err(_) => false,
-    };
-    !path.is_dir() || state().is_none_or(is_another)
-}
-
-fn noted(state: &Path) -> Result<Option<Note>, GitError> {
-    let file = state.join("note.json");
-    match fs::read(&file) {
-        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(GitError::io("read", file)(error)),
+    /// Writes lists beside the note of a worktree, which says what stands in them.
+    pub(super) fn write_lists(&self, worktree: &Worktree, lists: &[(&str, Vec<u8>)]) -> Result<(), GitError> {
+        let unknown = || GitError::Occupied { slug: worktree.slug.clone(), reason: "nothing is noted of it" };
+        let mut note = self.note(&worktree.slug)?.ok_or_else(unknown)?;
+        for (name, content) in lists {
+            register::replace(&worktree.state.join(name), content)?;
+            note.lists.insert((*name).to_owned(), BlobId::of(content));
+        }
+        self.write_note(&worktree.slug, &note)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What happens to a run's files beside the program: each damage is found, named, and mended where that is safe.
 mod cut;
+mod every;
 mod table;
 
 use crate::{fixture::Bench, invariants};

@@ -101,6 +101,59 @@ fn a_step_s_command_without_walls_that_was_cut_short_is_a_retry_that_says_so() {
     assert!(bench.spinney(&["clean", "--older-than", "0s"]).code(0).out.contains("it left no work"));
 }
 
+/// Counts the lines of a file in the home.
+fn lines(bench: &Bench, name: &str) -> usize {
+    fs::read_to_string(bench.path("home").join(name)).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn checks_without_walls_that_are_done_twice_are_told() {
+    let yaml = ONE.replace(
+        "prompt: \"Do it.\"",
+        "prompt: \"Do it.\", workspace: { setup: [\"echo setup >> $HOME/setup\"] }, verify: { run: [\"echo verify >> $HOME/verify\"] }",
+    );
+    let is_made: fn(&Event) -> bool = |event| matches!(event, Event::WorkspaceMade { .. });
+    let is_said: fn(&Event) -> bool = |event| matches!(event, Event::ModelReplied { reply, .. } if reply.calls().count() == 0);
+    let is_green: fn(&Event) -> bool = |event| matches!(event, Event::VerifyRan { .. });
+    for (after, name) in [(is_made, "setup"), (is_said, "verify"), (is_green, "verify")] {
+        for contained in [false, true] {
+            let bench = Bench::new().workflow("one", &yaml);
+            let run = dies_after(&bench, ("one", &script(&[write("one\n")]), contained), after);
+            let said = bench.spinney(&["resume", &run.0, "--unconfined"]).code(0);
+            invariants::check(&bench.records(&run), &bench.repo());
+            // In `contained` ones nothing of it was to be seen.
+            let told = format!("`one`: the check `echo {name} >> $HOME/{name}` was begun before its process ended, and is done again");
+            assert_eq!(said.err.contains(&told), !contained, "{name}: {said:?}");
+            let shown = bench.spinney(&["show", &run.0]).code(0).out;
+            assert_eq!(shown.contains("Begun before a process ended, and done again"), !contained, "{shown}");
+            assert_eq!(lines(&bench, name), 2, "{name}");
+            let notes = fs::read_dir(bench.repo().join(".spinney/state/runs").join(&run.0).join("processes")).into_iter().flatten().count();
+            assert_eq!(notes, 0, "nothing of it stays");
+        }
+    }
+}
+
+#[test]
+fn hooks_that_are_done_twice_are_told() {
+    let yaml = ONE.replace("access: write", "access: write, hooks: [h]");
+    let hook = |on: &str| format!("\"{on}\": [{{ \"hooks\": [{{ \"type\": \"command\", \"command\": \"echo {on} >> $HOME/{on}\" }}] }}]");
+    let hooks = format!("{{ \"hooks\": {{ {}, {}, {} }} }}", hook("PreToolUse"), hook("PostToolUse"), hook("Stop"));
+    let is_asked: fn(&Event) -> bool = |event| matches!(event, Event::ModelReplied { reply, .. } if reply.calls().count() > 0);
+    let is_begun: fn(&Event) -> bool = |event| matches!(event, Event::ToolStarted { .. });
+    let is_said: fn(&Event) -> bool = |event| matches!(event, Event::ModelReplied { reply, .. } if reply.calls().count() == 0);
+    for (after, on) in [(is_asked, "PreToolUse"), (is_begun, "PostToolUse"), (is_said, "Stop")] {
+        let bench = Bench::new().workflow("one", &yaml).file(".spinney/hooks/h.json", &hooks);
+        bench.spinney(&["trust", "--yes"]).code(0);
+        let run = dies_after(&bench, ("one", &script(&[write("one\n")]), true), after);
+        let said = bench.spinney(&["resume", &run.0, "--unconfined"]).code(0);
+        let told = format!("`one`: a hook on `{on}` was begun before its process ended, and is done again");
+        assert!(said.err.contains(&told), "{on}: {said:?}");
+        assert!(bench.spinney(&["show", &run.0]).code(0).out.contains(&format!("a hook on `{on}`")));
+        assert!(lines(&bench, on) >= 2, "{on}");
+        invariants::check(&bench.records(&run), &bench.repo());
+    }
+}
+
 #[test]
 fn what_an_agent_has_read_is_known_after_a_death() {
     let calls = [write("one\n"), bash("echo line >> n.txt"), bash("true"), write("two\n")];
@@ -259,6 +312,39 @@ fn a_checkpoint_that_is_gone_costs_its_attempt_and_not_its_run() {
     assert!(said.err.contains("starts its attempt over"), "{said:?}");
     assert_eq!(bench.git(&["show", &format!("spinney/{run}:n.txt")]), "did\ndid\n");
     assert!(outcome(&bench.records(&run), "run")["succeeded"].is_object());
+}
+
+#[test]
+fn a_sub_agent_s_worktree_that_is_gone_costs_the_attempt_of_its_owner_and_is_told() {
+    let yaml = "version: 1\nname: led\nagents:\n  lead: { system: \"You lead.\", access: write, tools: [Agent] }\n  hand: { system: \"You work.\", access: write }\nsteps: { one: { agent: lead, prompt: \"Lead.\" } }\n";
+    let script = concat!(
+        "conversations:\n  - agent: lead\n    turns:\n      - calls: [{ tool: Agent, input: { description: sub, prompt: \"Go.\", subagent_type: hand } }]\n      - say: Led.\n",
+        "  - agent: hand\n    turns:\n      - calls: [{ tool: Write, input: { file_path: sub.txt, content: \"sub\\n\" } }]\n      - calls: [{ tool: Read, input: { file_path: sub.txt } }]\n      - say: Done.\n"
+    );
+    let removed: fn(&Path) = |place| fs::remove_dir_all(place).unwrap();
+    let unknown: fn(&Path) = |place| fs::write(place.parent().unwrap().join(".engine").join(place.file_name().unwrap()).join("note.json"), "").unwrap();
+    let is_written: fn(&Event) -> bool = |event| matches!(event, Event::ToolFinished { node, .. } if node.helper.is_some());
+    let is_over: fn(&Event) -> bool = |event| matches!(event, Event::ModelReplied { node, reply, .. } if node.helper.is_some() && reply.calls().count() == 0);
+    for (after, damage) in [(is_written, removed), (is_written, unknown), (is_over, removed), (is_over, unknown)] {
+        let bench = Bench::new().workflow("led", yaml);
+        let run = dies_after(&bench, ("led", script, true), after);
+        let place = |record: &Record| match &record.event {
+            Event::WorkspaceMade { node, path, .. } if node.helper.is_some() => Some(path.clone()),
+            _ => None,
+        };
+        let place = bench.records(&run).iter().find_map(place).unwrap();
+        damage(Path::new(&place));
+        let said = doctor(&bench, &[]).remove(&run.0).unwrap();
+        assert!(
+            said.starts_with("warn ") && said.contains("the worktree of `one:agent-1-1` is gone") && said.contains("starts the attempt of `one`"),
+            "{said}"
+        );
+        let said = bench.spinney(&["resume", &run.0, "--unconfined"]).code(0);
+        assert!(said.err.contains("`one` starts its attempt over: its sub-agent `one:agent-1-1` was at work: "), "{said:?}");
+        assert_eq!(bench.git(&["show", &format!("spinney/{run}:sub.txt")]), "sub\n");
+        invariants::check(&bench.records(&run), &bench.repo());
+        assert!(!bench.spinney(&["show", &run.0]).code(0).out.contains(&place), "it lists no worktree that is not there");
+    }
 }
 
 #[test]

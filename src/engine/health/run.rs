@@ -7,8 +7,8 @@ use crate::{
         kept::{self, Kept},
     },
     event::{BlobId, CommitId, Event, Isolation, NodeId, Record, Recovery, RunId, because},
-    git::{Expected, GitError, Repository, Unsound, is_lost, short_name},
-    journal::{self, BlobError, Blobs, StoreError, read_plain},
+    git::{Expected, GitError, Repository, Unsound, is_given_up, is_lost, short_name},
+    journal::{self, BlobError, Blobs, Conversation, Next, StoreError, read_plain},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,15 +116,16 @@ impl Fault {
     }
 }
 
-/// Returns what of a run's refs, commits and letters is not as its records say: what can be looked at in a moment.
+/// Returns what of a run's refs, commits and letters is not as its records say: what can be looked at in a moment, and of the views those
+/// that somebody reads, or all.
 ///
 /// # Errors
 /// Where git cannot tell.
-pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Result<Vec<Fault>, GitError> {
+pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, (dir, records): (&Path, &[Record]), all_views: bool) -> Result<Vec<Fault>, GitError> {
     let kept = settled(run, records);
     let mut faults = refs(repo, run, (records, &kept))?;
     faults.extend(objects(repo, (records, &kept), false)?);
-    faults.extend(views::faults(repo, run, records, false));
+    faults.extend(views::faults(repo, run, records, all_views));
     faults.extend(letters(dir));
     Ok(faults)
 }
@@ -139,12 +140,13 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     faults.extend(views::faults(repo, run, records, true));
     faults.extend(torn_refs(repo, run, (records, &kept))?);
     faults.extend(blobs(dir, records));
-    faults.extend(lost_worktrees(records).into_iter().map(|(node, path)| {
+    faults.extend(lost_worktrees(repo, run, records)?.into_iter().map(|(node, path)| {
         let lost = Fault::broken(
             path.display().to_string(),
             format!("the worktree of `{node}` is gone, or nothing is noted of it, and what was done there since its last checkpoint is in no commit"),
         );
-        lost.lightly().hint("`spinney resume` starts that attempt over in a new one")
+        let whose = if node.helper.is_some() { format!("the attempt of `{}`, who has asked for it,", node.owner()) } else { "that attempt".to_owned() };
+        lost.lightly().hint(format!("`spinney resume` starts {whose} over in a new one"))
     }));
     faults.extend(letters(dir));
     Ok(faults)
@@ -326,13 +328,15 @@ fn ids(event: &Event) -> Vec<&BlobId> {
     if let Event::RunStarted(started) = event { started.script.iter().collect() } else { event.blobs() }
 }
 
-/// Returns the worktrees that agents at work have lost, with the node whose attempt each belongs to. Those of sub-agents are
-/// looked at where they are opened: one that has ended leaves none.
-pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, PathBuf> {
+/// Returns the worktrees that agents at work, and sub-agents of theirs, have lost, by whose they are.
+///
+/// # Errors
+/// Where git cannot tell.
+pub(in crate::engine) fn lost_worktrees(repo: &Repository, run: &RunId, records: &[Record]) -> Result<BTreeMap<NodeId, PathBuf>, GitError> {
     let mut open: BTreeMap<&NodeId, ((&str, &CommitId), bool)> = BTreeMap::new();
     for record in records {
         match &record.event {
-            Event::WorkspaceMade { node, path, base, isolation, .. } if node.helper.is_none() && !path.is_empty() && *isolation != Isolation::View => {
+            Event::WorkspaceMade { node, path, base, isolation, .. } if !path.is_empty() && *isolation != Isolation::View => {
                 open.insert(node, ((path, base), false));
             }
             Event::AgentBriefed { node, .. } => {
@@ -349,8 +353,67 @@ pub(in crate::engine) fn lost_worktrees(records: &[Record]) -> BTreeMap<NodeId, 
             _ => {}
         }
     }
-    let lost = open.into_iter().filter(|(_, ((path, base), begun))| *begun && is_lost(Path::new(path), base));
-    lost.map(|(node, ((path, _), _))| (node.owner(), PathBuf::from(path))).collect()
+    let mut lost: BTreeMap<NodeId, PathBuf> = open
+        .into_iter()
+        .filter(|(_, ((path, base), begun))| *begun && is_lost(Path::new(path), base))
+        .map(|(node, ((path, _), _))| (node.clone(), PathBuf::from(path)))
+        .collect();
+    if lost.keys().any(|node| node.helper.is_some()) {
+        let talks = Talks::of(records, lost.keys().filter(|node| node.helper.is_some()));
+        let mut over = Vec::new();
+        for (node, path) in lost.iter().filter(|(node, _)| node.helper.is_some()) {
+            // One that has ended and changed nothing leaves none.
+            if !talks.is_awaited(node) || talks.is_over(node) && is_given_up(repo, run, path)? {
+                over.push(node.clone());
+            }
+        }
+        lost.retain(|node, _| !over.contains(node));
+    }
+    Ok(lost)
+}
+
+/// What sub-agents, and those who have asked for them, have said so far in the attempts that are open.
+struct Talks(BTreeMap<NodeId, Conversation>);
+
+impl Talks {
+    fn of<'n>(records: &[Record], sub_agents: impl Iterator<Item = &'n NodeId>) -> Talks {
+        let nodes = sub_agents.flat_map(|node| [Some(node.clone()), asked_by(node).map(|(who, ..)| who)]).flatten();
+        let mut talks = Talks(nodes.map(|node| (node, Conversation::default())).collect());
+        for event in records.iter().map(|record| &record.event) {
+            if let Event::StepStarted { node, .. } = event {
+                talks.0.iter_mut().filter(|(other, _)| other.owner() == *node).for_each(|(_, talk)| *talk = Conversation::default());
+            }
+            if let Some(talk) = event.node().and_then(|node| talks.0.get_mut(node)) {
+                talk.apply(event);
+            }
+        }
+        talks
+    }
+
+    /// Returns whether the call that a sub-agent works for has no result yet.
+    fn is_awaited(&self, node: &NodeId) -> bool {
+        let Some((who, turn, place)) = asked_by(node) else { return false };
+        self.0.get(&who).is_some_and(|talk| {
+            let call = talk.messages().last().and_then(|message| message.calls().nth(place.checked_sub(1)?));
+            talk.spent().turns == turn && call.is_some_and(|call| talk.open_calls().any(|open| open.call.id == call.id))
+        })
+    }
+
+    /// Returns whether a sub-agent has nothing more to say.
+    fn is_over(&self, node: &NodeId) -> bool {
+        self.0.get(node).is_some_and(|talk| matches!(talk.next(), Next::End(_)))
+    }
+}
+
+/// Returns who has asked for a sub-agent, in which turn, and by which of its calls.
+fn asked_by(node: &NodeId) -> Option<(NodeId, u32, usize)> {
+    let mut parts = node.helper.as_deref()?.rsplitn(3, '-');
+    let (place, turn) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let who = match parts.next()? {
+        "agent" => node.owner(),
+        name => node.owner().helper(name),
+    };
+    Some((who, turn, place))
 }
 
 /// Returns the locks that git has left on the run's refs.

@@ -34,7 +34,7 @@ pub fn runs(repo: &Repository, cache: &Path, now: Timestamp, repair: bool) -> Re
 
 /// Returns what is wrong with the refs, commits and letters of a run, in words; nothing where git cannot tell.
 pub fn faults_of(repo: &Repository, run: &RunId, dir: &Path, records: &[Record]) -> Vec<Check> {
-    faults(repo, run, dir, records).unwrap_or_default().into_iter().map(|fault| said(run, fault, None)).collect()
+    faults(repo, run, (dir, records), false).unwrap_or_default().into_iter().map(|fault| said(run, fault, None)).collect()
 }
 
 fn one(repo: &Repository, run: &RunId, dir: &Path, (now, repair): (Timestamp, bool)) -> Vec<Check> {

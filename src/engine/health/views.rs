@@ -1,8 +1,8 @@
 //! The views of a run: copies of a commit that several agents read, which nobody may change.
 use super::run::{Fault, Mend};
 use crate::{
-    event::{CommitId, Event, Isolation, Record, RunId, because},
-    git::{GitError, Repository, Workspaces},
+    event::{self, CommitId, Event, Record, RunId, because},
+    git::{GitError, Isolation, Repository, Workspaces, is_lost},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +23,7 @@ impl View {
         if !self.path.is_dir() {
             return Ok(None);
         }
-        let workspaces = Workspaces::new(repo, folder, &self.run)?;
-        Ok(workspaces.slugs()?.iter().any(|there| there == slug).then_some((workspaces, slug)))
+        Ok(Some((Workspaces::new(repo, folder, &self.run)?, slug)))
     }
 
     fn changed(&self, repo: &Repository) -> Result<Vec<String>, GitError> {
@@ -33,6 +32,11 @@ impl View {
 
     fn fault(self, repo: &Repository) -> Option<Fault> {
         let name = self.path.display().to_string();
+        // One that is gone is made again.
+        if self.path.is_dir() && is_lost(&self.path, &self.commit) {
+            let detail = format!("nothing is noted of it, or something else than that it is of {}: agents read it", self.commit);
+            return Some(Fault::broken(name, detail).mended_by(Mend::View(self)));
+        }
         match self.changed(repo) {
             Ok(changed) => {
                 let first = changed.first()?;
@@ -48,7 +52,7 @@ impl View {
 
     /// Puts the files back.
     pub(super) fn put_back(&self, repo: &Repository) -> Result<(), GitError> {
-        self.open(repo)?.map_or(Ok(()), |(workspaces, slug)| workspaces.renew(slug, &self.commit))
+        self.open(repo)?.map_or(Ok(()), |(workspaces, slug)| workspaces.isolated(Isolation::Private).renew(slug, &self.commit))
     }
 }
 
@@ -58,7 +62,7 @@ pub(super) fn faults(repo: &Repository, run: &RunId, records: &[Record], all: bo
     let mut open = BTreeMap::new();
     for record in records {
         match &record.event {
-            Event::WorkspaceMade { node, base, isolation: Isolation::View, path, .. } => {
+            Event::WorkspaceMade { node, base, isolation: event::Isolation::View, path, .. } => {
                 views.insert(path, base);
                 open.insert(node, path.as_str());
             }

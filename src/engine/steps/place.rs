@@ -10,6 +10,7 @@ use crate::{
     agent::{Coming, Trouble, blocking},
     event::{Brief, CommitId, Event, Failure, FailureKind, Isolation, NodeId, RunId, because},
     git::{Bring, CaptureError, Captured, CommitMeta, Content, GitError, Repository, Scope, TreePolicy, Workspaces, Worktree, ref_of},
+    journal::SETUP,
     merge,
     plan::{PlannedStep, Work},
     prompts,
@@ -175,15 +176,15 @@ async fn prepare(task: &Task, step: &PlannedStep, place: &Workplace) -> Result<(
     if step.workspace.setup.is_empty() || task.state.conversation.brief().is_some() {
         return Ok(());
     }
-    set_up(task, step, place.around()).await?;
+    set_up(task, SETUP, step, place.around()).await?;
     let Some(worktree) = place.worktree.clone().filter(|_| step.writes) else { return Ok(()) };
     let workspaces = task.services.workspaces.clone();
     blocking(FailureKind::Isolation, move || workspaces.note_prepared(&worktree).map_err(|error| format!("note what setup has made: {error}"))).await
 }
 
-async fn set_up(task: &Task, step: &PlannedStep, around: Around<'_>) -> Result<(), Trouble> {
+async fn set_up(task: &Task, at: &str, step: &PlannedStep, around: Around<'_>) -> Result<(), Trouble> {
     let commands = step.workspace.setup.iter().map(|text| task.render("setup", &text.value)).collect::<Result<Vec<_>, _>>()?;
-    let checked = super::command::check(task, &commands, around).await?;
+    let checked = super::command::check(task, at, &commands, around).await?;
     if checked.passed { Ok(()) } else { Err(Failure::new(FailureKind::Isolation, format!("the workspace's setup failed: {}", checked.tail)).into()) }
 }
 
@@ -203,8 +204,8 @@ pub(super) async fn check_apart(
         let Workspace { copy, link, .. } = &step.workspace;
         let links = if copy.is_empty() && link.is_empty() { Vec::new() } else { bring(task, step, &worktree).await? };
         let around = Around { root: worktree.path(), cwd: worktree.path(), writes: Writes::All, links: &links, env };
-        set_up(task, step, around).await?;
-        super::command::check(task, commands, around).await
+        set_up(task, name, step, around).await?;
+        super::command::check(task, name, commands, around).await
     };
     let checked = checked.await;
     discard(&task.services, worktree).await;
@@ -254,12 +255,11 @@ pub(crate) async fn view(services: &Services, commit: &CommitId) -> Result<PathB
             return Ok::<_, String>(root.clone());
         }
         let slug = view_slug(&commit);
-        let was_there = workspaces.slugs().is_ok_and(|slugs| slugs.contains(&slug));
-        let made = workspaces.open(&slug, &commit).map_err(|error| format!("make the worktree: {error}"))?;
         // Nobody knows what became of it since the process that made it.
-        if was_there {
+        if workspaces.path(&slug).is_dir() {
             workspaces.renew(&slug, &commit).map_err(|error| format!("put the files of the view back: {error}"))?;
         }
+        let made = workspaces.open(&slug, &commit).map_err(|error| format!("make the worktree: {error}"))?;
         let root = made.path().to_owned();
         views.insert(commit, root.clone());
         Ok(root)

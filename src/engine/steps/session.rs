@@ -8,7 +8,7 @@ use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
     event::{Brief, CommitId, Delivery, Event, Failure, FailureKind, NodeId, RunStarted, Why},
-    git::{CaptureError, Captured, CommitMeta, Content, Joined, TreePolicy, Worktree},
+    git::{CaptureError, Captured, CommitMeta, Content, Joined, TreePolicy, Worktree, is_lost},
     hooks::Permissions,
     journal::{Conversation, Ending, Next, NodeState, Recorder, Spent},
     message::{Message, ProviderTool, SUBMIT},
@@ -324,7 +324,7 @@ impl SubAgents {
         }
         let at_work = known.is_some_and(|known| known.conversation.brief().is_some() && !matches!(known.conversation.next(), Next::End(_)));
         let path = self.services().workspaces.path(&self.slug(node));
-        if at_work && !path.is_dir() {
+        if at_work && is_lost(&path, order.base) {
             let why = place::lost_worktree(&self.services().repo, (self.services().workspaces.run(), &self.slug(node)), &path)
                 .map_err(|error| Failure::of(FailureKind::Environment, &error))?;
             return Err(Failure::new(FailureKind::Isolation, why).into());

@@ -64,9 +64,9 @@ struct Row {
 }
 
 /// The run, and a copy of all there is.
-struct Scene {
-    bench: Bench,
-    run: RunId,
+pub(super) struct Scene {
+    pub(super) bench: Bench,
+    pub(super) run: RunId,
     copy: tempfile::TempDir,
 }
 
@@ -77,6 +77,11 @@ impl Scene {
         said.code(3);
         let asks = records.iter().filter(|record| matches!(record.event, Event::QuestionAsked { .. })).count();
         assert_eq!(asks, 2, "one of them is not there yet");
+        Scene::of(bench)
+    }
+
+    /// Takes the newest run, and all there is, as it stands.
+    pub(super) fn of(bench: Bench) -> Scene {
         let (run, copy) = (bench.newest(), tempfile::tempdir().unwrap());
         let scene = Scene { bench, run, copy };
         scene.move_all(&scene.bench.path("."), scene.copy.path());
@@ -87,14 +92,14 @@ impl Scene {
         assert!(Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status().unwrap().success(), "{}", self.run);
     }
 
-    fn restore(&self) {
+    pub(super) fn restore(&self) {
         for entry in fs::read_dir(self.bench.path(".")).unwrap().flatten() {
             let _ = fs::remove_dir_all(entry.path());
         }
         self.move_all(self.copy.path(), &self.bench.path("."));
     }
 
-    fn dir(&self) -> PathBuf {
+    pub(super) fn dir(&self) -> PathBuf {
         self.bench.repo().join(".spinney/state/runs").join(&self.run.0)
     }
 
@@ -142,7 +147,7 @@ impl Scene {
 }
 
 /// Changes a byte in the middle of a file.
-fn flip(file: &Path) {
+pub(super) fn flip(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x40;
@@ -212,7 +217,7 @@ fn objects() -> Vec<Row> {
     ]
 }
 
-fn files() -> Vec<Row> {
+fn views() -> Vec<Row> {
     let row = |name, damage, said, resumed, repaired| Row { name, damage, said, resumed, repaired };
     vec![
         row(
@@ -229,7 +234,27 @@ fn files() -> Vec<Row> {
             GoesOn("they were put back"),
             true,
         ),
+        row(
+            "file in a view",
+            |s| fs::write(s.place("look").join("evil.txt"), "evil\n").unwrap(),
+            ["evil.txt", "agents read them"],
+            GoesOn("they were put back"),
+            true,
+        ),
+        row(
+            "note of a view empty",
+            |s| fs::write(s.noted("look").join("note.json"), "").unwrap(),
+            ["nothing is noted of it", "agents read it"],
+            GoesOn("they were put back"),
+            true,
+        ),
         row("view gone", |s| fs::remove_dir_all(s.place("look")).unwrap(), ["fine ", "records, open"], GoesOn(""), true),
+    ]
+}
+
+fn files() -> Vec<Row> {
+    let row = |name, damage, said, resumed, repaired| Row { name, damage, said, resumed, repaired };
+    vec![
         row(
             "worktree gone",
             |s| fs::remove_dir_all(s.place("work")).unwrap(),
@@ -419,6 +444,11 @@ fn each_damage_of_objects_is_found_and_named() {
 #[test]
 fn each_damage_of_files_beside_the_journal_is_found_and_named() {
     hold(&files());
+}
+
+#[test]
+fn each_damage_of_a_view_is_found_named_and_mended() {
+    hold(&views());
 }
 
 #[test]
