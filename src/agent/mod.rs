@@ -520,10 +520,10 @@ impl<'a> Agent<'a> {
             Ending::Refused { category } => {
                 let category = if category.is_empty() { String::new() } else { format!(" ({category})") };
                 let failure = Failure::new(FailureKind::Refused, format!("the model declined{category}"));
-                let hint = if self.talk.is_fresh() {
-                    "reword the task, or name a fallback in `models.use`"
-                } else {
-                    "reword or split the task: another model takes over only where none has replied yet"
+                let hint = match self.talk.brief().map_or(0, |brief| brief.models.len()) {
+                    _ if !self.talk.is_fresh() => "reword or split the task: another model takes over only where none has replied yet",
+                    0 | 1 => "reword the task, or name a fallback in `models.use`",
+                    _ => "reword the task, or name other models in `models.use`",
                 };
                 self.go_without(failure.hint(hint)).await.map(|()| None)
             }

@@ -343,6 +343,13 @@ impl Project {
             workflows: self.library.all(Kind::Workflow).into_iter().map(|found| (found.name.clone(), self.workflow_file(found))).collect(),
             prices: models.prices.clone(),
             providers: models.providers.iter().cloned().collect(),
+            // A script answers for whatever it is asked.
+            without_tools: self
+                .endpoints()
+                .all()
+                .filter(|there| models.script.is_none() && !there.protocol.has_tools())
+                .map(|there| there.name.clone())
+                .collect(),
             other_names: self.endpoints().other_names(),
             default_model: models.default.clone(),
             aliases: self.configuration.aliases(),

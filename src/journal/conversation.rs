@@ -70,6 +70,8 @@ pub struct Talk {
     asked: u32,
     told: usize,
     must_answer: bool,
+    /// What it was told of replies that held nothing, before there was any other.
+    nudges: Vec<Block>,
     shown: Vec<String>,
     seen: BTreeMap<String, BlobId>,
 }
@@ -319,6 +321,9 @@ impl Talk {
                 self.brief = Some(brief.clone());
             }
             Event::MessageAdded { message, why, .. } => {
+                if *why == Why::Continue && self.is_fresh() {
+                    self.nudges.extend(message.blocks.iter().cloned());
+                }
                 self.count(*why);
                 if *why == Why::StopHook {
                     self.last_stop = Some(message.text());
@@ -633,18 +638,23 @@ impl Talk {
         self.is_full = false;
     }
 
-    /// Forgets what a model said that declined: another one begins where it began.
+    /// Forgets what a model said that declined, or gave nothing, and what it was told about that: another one begins where it began.
     fn fell_back(&mut self, to: &str, failure: &Failure) {
         let rest = self.brief.iter().flat_map(|brief| brief.models.iter().enumerate().skip(self.choice + 1));
         self.choice = rest.into_iter().find(|(_, model)| *model == to).map_or(self.choice + 1, |(place, _)| place);
         if self.messages.last().is_some_and(|last| last.role == Role::Assistant) {
             self.messages.pop();
-            self.weigh();
         }
+        let nudges = std::mem::take(&mut self.nudges);
+        if let Some(last) = self.messages.last_mut().filter(|_| !nudges.is_empty()) {
+            Arc::make_mut(last).blocks.retain(|block| !nudges.contains(block));
+        }
+        self.weigh();
         self.fallen.push(failure.clone());
         self.calls.clear();
         (self.last, self.begun, self.is_full, self.is_capped) = (None, None, false, false);
         (self.model, self.container, self.sizing) = (None, None, Sizing::default());
+        (self.tally.continues, self.tally.empties) = (0, 0);
         // What it was shown is no concern of the next one.
         self.shown.clear();
     }

@@ -133,6 +133,11 @@ impl Protocol {
         ("openai_chat", Protocol::OpenAiChat),
         ("gemini", Protocol::Gemini),
     ];
+
+    /// Returns whether there are tools in it that run at the provider.
+    pub fn has_tools(self) -> bool {
+        self != Protocol::OpenAiChat
+    }
 }
 
 /// One provider as it is reached from here.

@@ -109,16 +109,29 @@ fn asked_with(endpoint: &Endpoint) -> Vec<(String, String)> {
 
 /// Returns what the address of the next page ends with.
 fn behind(page: &Value) -> Option<String> {
-    let safe = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.=~".contains(c)).then(|| text.to_owned());
     if page["has_more"] == true {
-        return page["last_id"].as_str().and_then(safe).map(|id| format!("&after_id={id}"));
+        return page["last_id"].as_str().map(|id| format!("&after_id={}", escaped(id)));
     }
-    page["nextPageToken"].as_str().filter(|token| !token.is_empty()).and_then(safe).map(|token| format!("&pageToken={token}"))
+    page["nextPageToken"].as_str().filter(|token| !token.is_empty()).map(|token| format!("&pageToken={}", escaped(token)))
+}
+
+/// Writes a text as a part of an address (RFC 3986, 2.3: all but the unreserved characters are escaped).
+fn escaped(text: &str) -> String {
+    let one = |byte: u8| if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(one).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_a_page_is_named_whatever_its_letters() {
+        let page = |page: &str| behind(&serde_json::from_str(page).unwrap());
+        assert_eq!(page(r#"{"nextPageToken": "a+b/c==&x"}"#).unwrap(), "&pageToken=a%2Bb%2Fc%3D%3D%26x");
+        assert_eq!(page(r#"{"has_more": true, "last_id": "m-1"}"#).unwrap(), "&after_id=m-1");
+        assert_eq!(page(r#"{"has_more": false, "last_id": "m-1", "nextPageToken": ""}"#), None);
+    }
 
     #[test]
     fn a_model_is_found_under_a_dated_or_tagged_name() {

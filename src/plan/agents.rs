@@ -312,6 +312,8 @@ impl<'a> Agents<'a> {
         }
         let access = own.access.or(file.access).unwrap_or_default();
         let limits = self.limits(own, file);
+        let model = self.model(own, file, file_at, findings);
+        self.check_provider_tools(own, &model, findings);
         let named = sorted(values(&self.workflow.skills).chain(values(&file.skills).filter(known_skill)).chain(values(&own.skills)));
         // As in Claude Code: who names no skill may open any that is offered.
         let skills = if named.is_empty() { self.catalog.offered_skills.iter().cloned().collect() } else { named };
@@ -319,7 +321,7 @@ impl<'a> Agents<'a> {
             name: name.value.clone(),
             system: String::new(),
             description: own.description.clone().or_else(|| file.description.clone()).unwrap_or_default(),
-            model: self.model(own, file, file_at, findings),
+            model,
             effort: effort(own, file),
             access,
             tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
@@ -386,6 +388,16 @@ impl<'a> Agents<'a> {
         // Where a person may raise the run's limits, they are held by the run's own account alone.
         let may_rise = self.workflow.budget.as_ref().is_some_and(|budget| budget.on_exceed == OnExceed::Ask);
         if may_rise { limits } else { limits.within(&self.run_limits) }
+    }
+
+    /// Each of an agent's models has to run the tools that are declared to it: another one must not be found out when it takes over.
+    fn check_provider_tools(&self, own: &Agent, model: &ModelSpec, findings: &mut Findings<'_>) {
+        let Some(tool) = own.provider_tools.first() else { return };
+        let has_none = |choice: &&String| choice.split_once('/').is_some_and(|(provider, _)| self.catalog.without_tools.contains(provider));
+        for choice in model.choices.iter().filter(has_none) {
+            let message = format!("`{choice}` is asked by a protocol that has no `{}`", tool.value.word());
+            findings.report(findings.error(codes::NOT_RUN_THERE, tool.span, message).help("take the tool out, or give the agent models of another provider"));
+        }
     }
 
     fn model(&self, own: &Agent, file: &Agent, file_at: Span, findings: &mut Findings<'_>) -> ModelSpec {

@@ -36,6 +36,8 @@ pub struct Catalog {
     pub prices: Prices,
     /// Providers that are built in or configured.
     pub providers: BTreeSet<String>,
+    /// Those of them whose protocol has no tools that run at the provider.
+    pub without_tools: BTreeSet<String>,
     /// Other names of providers, each with the one it leads to: in a plan none of them stands.
     pub other_names: OtherNames,
     /// The model for whoever names none, from the user's configuration or the environment.

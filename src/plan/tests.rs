@@ -116,7 +116,8 @@ fn catalog() -> Catalog {
         .into(),
         workflows: CALLED.into_iter().map(|(name, text)| (name.to_owned(), called(name, text))).collect(),
         prices: Prices(Arc::new(|model| !model.ends_with("/unpriced") && model != "openai/gpt-oss-120b")),
-        providers: ["anthropic", "openai", "google"].map(str::to_owned).into(),
+        without_tools: BTreeSet::from(["ollama".to_owned()]),
+        providers: ["anthropic", "openai", "google", "ollama"].map(str::to_owned).into(),
         default_model: None,
         model_overrides: std::collections::BTreeMap::new(),
     }

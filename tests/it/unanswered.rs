@@ -316,6 +316,25 @@ fn thinking_that_is_taken_for_anothers_is_left_out_and_all_that_was_said_stays()
 }
 
 #[test]
+fn another_model_is_told_nothing_of_replies_that_it_did_not_give() {
+    let server = server(|asked| {
+        let is_first = asked.path.ends_with("/messages");
+        Answer::Say(match (is_first, asked.dialogue().len(), asked.json.to_string().contains("held no answer")) {
+            (true | false, 1, false) => Said::default(),
+            (true, ..) => Said { stop: Some("refusal".to_owned()), ..Said::default() },
+            (false, ..) => Said::text("from the other"),
+        })
+    });
+    let bench = bench(&server, ONE);
+    bench.spinney(&["run", "w"]).code(0);
+    checked(&bench);
+    let asked: Vec<(bool, usize)> =
+        server.asked().iter().map(|asked| (asked.path.ends_with("/messages"), asked.json.to_string().matches("held no answer").count())).collect();
+    assert_eq!(asked, [(true, 0), (true, 1), (false, 0), (false, 1)], "each is told of its own");
+    assert_eq!(server.problems(), Vec::<String>::new());
+}
+
+#[test]
 fn where_money_is_at_its_end_no_other_model_of_the_account_is_asked() {
     let same = ONE.replace("use: [anthropic/claude-opus-5-5, openai/other]", "use: [anthropic/claude-opus-5-5, anthropic/claude-sonnet-5-5, LAST]");
     let respond = |asked: &Asked| {

@@ -146,15 +146,15 @@ fn fate(before: Option<&Before>, (model, minimum): (&str, u32), usage: Usage, se
     if usage.cache_read * 100 >= left * WHOLE_PERCENT && usage.cache_read > 0 {
         return Fate::Read;
     }
-    if before.is_shortened {
+    if !before.ever && usage.cache_read + usage.cache_write == 0 {
+        Fate::Unused
+    } else if left == 0 {
+        // The one before was too short, or its provider wrote nothing: nothing was there to be lost.
+        Fate::Read
+    } else if before.is_shortened {
         Fate::Lost(Loss::Shortened)
     } else if before.model != model {
         Fate::Lost(Loss::Model(before.model.clone()))
-    } else if !before.ever && usage.cache_read + usage.cache_write == 0 {
-        Fate::Unused
-    } else if left == 0 {
-        // The one before was too short, or its provider wrote nothing.
-        Fate::Read
     } else if sent.since(before.at) > KEPT {
         Fate::Lost(Loss::Expired(sent.since(before.at)))
     } else {
@@ -185,7 +185,9 @@ mod tests {
         assert_eq!(then(None, first, 0), Fate::First);
         assert_eq!(then(Some(&before(first)), usage(10, 4_000, 300), 60), Fate::Read);
         assert_eq!(then(Some(&before(first)), usage(10, 3_900, 300), 60), Fate::Read, "a provider counts in steps");
-        assert_eq!(then(Some(&before(usage(400, 0, 0))), usage(10, 0, 4_000), 60), Fate::Read, "nothing was there to be lost");
+        let nothing = Before { is_shortened: true, ..before(usage(4_000, 0, 0)) };
+        assert_eq!(then(Some(&nothing), usage(10, 0, 4_000), 60), Fate::Read, "nothing was there to be lost");
+        assert_eq!(then(Some(&nothing), usage(4_000, 0, 0), 60), Fate::Unused);
     }
 
     #[test]

@@ -90,8 +90,7 @@ fn config(call: &ModelCall<'_>, format: Option<Value>, (model, target): (&Capabi
     }
     if model.thinking == Thinking::Disabled {
         thinking.set("thinkingBudget", "0".to_owned());
-    }
-    if let Some(word) = effort(call, model, target)? {
+    } else if let Some(word) = effort(call, model, target)? {
         thinking.set("thinkingLevel", string(&word.to_ascii_uppercase()));
     }
     if thinking != Fields::default() {
