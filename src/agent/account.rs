@@ -71,6 +71,8 @@ struct Ledger {
     asks: bool,
     /// The limit that refused a request last.
     reached: Option<Limit>,
+    /// What that request was expected to use.
+    refused: Sum,
 }
 
 /// An amount of each of what is limited; money in millionths of a dollar.
@@ -150,7 +152,7 @@ impl Account {
     }
 
     fn open(name: String, hint: &'static str, limits: Limits, around: Option<Arc<Account>>, spent: &Spent) -> Account {
-        let ledger = Ledger { used: Sum::of(spent), held: Sum::default(), times: 1, asks: false, reached: None };
+        let ledger = Ledger { used: Sum::of(spent), held: Sum::default(), times: 1, asks: false, reached: None, refused: Sum::default() };
         let books = around.as_ref().map(|around| around.books.clone()).unwrap_or_default();
         Account { name, hint, limits, around, clock: None, ledger: Mutex::new(ledger), books }
     }
@@ -233,7 +235,7 @@ impl Account {
         let wanted_at_least = Sum { micro_usd: wanted.micro_usd.max(1), ..wanted };
         let spent = ledger.used.plus(wanted_at_least).beyond(most).or(late.then_some(Limit::Time));
         if let Some(limit) = spent {
-            ledger.reached = Some(limit);
+            (ledger.reached, ledger.refused) = (Some(limit), wanted);
             return Err(Refusal::Spent(self, limit, ledger.used));
         }
         if let Some(limit) = ledger.used.plus(ledger.held).plus(wanted_at_least).beyond(most) {
@@ -256,7 +258,7 @@ impl Account {
     }
 
     fn refuse(&self, limit: Limit, used: Sum, wanted: Sum) -> Trouble {
-        self.change(|ledger| ledger.reached = Some(limit));
+        self.change(|ledger| (ledger.reached, ledger.refused) = (Some(limit), wanted));
         if self.asks() {
             return Trouble::Parked;
         }
@@ -273,16 +275,27 @@ impl Account {
         self.used_up(limit, &how).into()
     }
 
-    /// Asks, for people, whether as much again may be used.
+    /// Asks, for people, whether as much again may be used; where the next request needs more than that, it says so.
     pub fn question(&self, limit: Limit) -> String {
-        let used = self.ledger().used;
-        let (used, most) = match limit {
-            Limit::Turns => (format!("{} {}", used.turns, if used.turns == 1 { "turn" } else { "turns" }), self.limits.turns.to_string()),
-            Limit::Tokens => (format!("{} tokens", used.tokens), self.limits.tokens.to_string()),
-            Limit::Money => (format!("${:.2}", dollars(used.micro_usd)), format!("${:.2}", self.limits.usd.unwrap_or_default())),
-            Limit::Time | Limit::Repeats => ("its time".to_owned(), seconds(self.limits.time)),
+        let Ledger { used, refused, times, .. } = *self.ledger();
+        let needed = used.plus(refused);
+        let (own, next) = (self.most(1), |all: u64, own: u64| all.div_ceil(own.max(1)).saturating_sub(u64::from(times)));
+        let (used, most, next, times) = match limit {
+            Limit::Turns => (format!("{} {}", used.turns, if used.turns == 1 { "turn" } else { "turns" }), self.limits.turns.to_string(), String::new(), 0),
+            Limit::Tokens => (format!("{} tokens", used.tokens), self.limits.tokens.to_string(), refused.tokens.to_string(), next(needed.tokens, own.tokens)),
+            Limit::Money => {
+                let next = next(needed.micro_usd, own.micro_usd);
+                (
+                    format!("${:.2}", dollars(used.micro_usd)),
+                    format!("${:.2}", self.limits.usd.unwrap_or_default()),
+                    format!("${:.2}", dollars(refused.micro_usd)),
+                    next,
+                )
+            }
+            Limit::Time | Limit::Repeats => ("its time".to_owned(), seconds(self.limits.time), String::new(), 0),
         };
-        format!("{} is used up ({used} so far): may it use as much again, {most} more?", self.name)
+        let more = if times > 1 { format!(" The next request is of about {next}, for which it takes {times} such answers.") } else { String::new() };
+        format!("{} is used up ({used} so far): may it use as much again, {most} more?{more}", self.name)
     }
 
     fn used_up(&self, limit: Limit, how: &str) -> Failure {

@@ -195,3 +195,18 @@ async fn fifty_agents_pass_a_budget_by_no_more_than_what_was_in_flight() {
         assert_eq!(run.reached(), Some(Limit::Money));
     }
 }
+
+#[test]
+fn a_question_says_what_the_next_request_needs_where_one_answer_is_not_enough() {
+    let account = |limits| Arc::new(Account::of_run(limits, &Spent::default(), Clock::fake(Timestamp(0))).allowed(Allowance::default(), true));
+    let small = account(Limits { tokens: 500, ..NONE });
+    assert!(matches!(small.reserve_now(expect(1_700, 0.0)), Err(Trouble::Parked)));
+    let asked = small.question(Limit::Tokens);
+    assert!(asked.ends_with("500 more? The next request is of about 1700, for which it takes 3 such answers."), "{asked}");
+    (0..3).for_each(|_| small.raise());
+    drop(small.reserve_now(expect(1_700, 0.0)).unwrap());
+    let large = account(Limits { usd: Some(1.0), ..NONE });
+    let _kept = large.reserve_now(expect(1, 0.9)).unwrap();
+    assert!(matches!(large.reserve_now(expect(1, 0.5)), Err(Trouble::Parked)));
+    assert!(large.question(Limit::Money).ends_with("as much again, $1.00 more?"), "{}", large.question(Limit::Money));
+}
