@@ -30,6 +30,8 @@ pub struct Expected {
     pub usd: Option<f64>,
 }
 
+/// How often a budget is raised by one answer.
+const MOST_AT_ONCE: u32 = 1_000_000;
 const RUN: &str = "the run's budget";
 const RUN_HINT: &str = "raise the workflow's `budget`, then `spinney retry` keeps what was done; with `on_exceed: finish` the run ends with what there is";
 
@@ -275,27 +277,31 @@ impl Account {
         self.used_up(limit, &how).into()
     }
 
-    /// Asks, for people, whether as much again may be used; where the next request needs more than that, it says so.
-    pub fn question(&self, limit: Limit) -> String {
+    /// Asks, for people, whether as much again may be used, as often as the next request needs it: what is asked, and how often.
+    pub fn question(&self, limit: Limit) -> (String, u32) {
         let Ledger { used, refused, times, .. } = *self.ledger();
-        let needed = used.plus(refused);
-        let (own, next) = (self.most(1), |all: u64, own: u64| all.div_ceil(own.max(1)).saturating_sub(u64::from(times)));
-        let (used, most, next, times) = match limit {
-            Limit::Turns => (format!("{} {}", used.turns, if used.turns == 1 { "turn" } else { "turns" }), self.limits.turns.to_string(), String::new(), 0),
-            Limit::Tokens => (format!("{} tokens", used.tokens), self.limits.tokens.to_string(), refused.tokens.to_string(), next(needed.tokens, own.tokens)),
-            Limit::Money => {
-                let next = next(needed.micro_usd, own.micro_usd);
-                (
-                    format!("${:.2}", dollars(used.micro_usd)),
-                    format!("${:.2}", self.limits.usd.unwrap_or_default()),
-                    format!("${:.2}", dollars(refused.micro_usd)),
-                    next,
-                )
-            }
-            Limit::Time | Limit::Repeats => ("its time".to_owned(), seconds(self.limits.time), String::new(), 0),
+        let (own, needed) = (self.most(1), used.plus(refused));
+        let by = match limit {
+            Limit::Tokens => needed.tokens.div_ceil(own.tokens.max(1)),
+            Limit::Money => needed.micro_usd.div_ceil(own.micro_usd.max(1)),
+            Limit::Turns | Limit::Time | Limit::Repeats => 0,
         };
-        let more = if times > 1 { format!(" The next request is of about {next}, for which it takes {times} such answers.") } else { String::new() };
-        format!("{} is used up ({used} so far): may it use as much again, {most} more?{more}", self.name)
+        let by = u32::try_from(by).unwrap_or(u32::MAX).saturating_sub(times).clamp(1, MOST_AT_ONCE);
+        let (used, most, next) = match limit {
+            Limit::Turns => (format!("{} {}", used.turns, if used.turns == 1 { "turn" } else { "turns" }), self.limits.turns.to_string(), String::new()),
+            Limit::Tokens => (format!("{} tokens", used.tokens), (self.limits.tokens.saturating_mul(by.into())).to_string(), refused.tokens.to_string()),
+            Limit::Money => {
+                let most = self.limits.usd.unwrap_or_default() * f64::from(by);
+                (format!("${:.2}", dollars(used.micro_usd)), format!("${most:.2}"), format!("${:.2}", dollars(refused.micro_usd)))
+            }
+            Limit::Time | Limit::Repeats => ("its time".to_owned(), seconds(self.limits.time), String::new()),
+        };
+        let asked = if by > 1 {
+            format!("may it use {by} times as much again, {most} more, since a request of about {next} is next?")
+        } else {
+            format!("may it use as much again, {most} more?")
+        };
+        (format!("{} is used up ({used} so far): {asked}", self.name), by)
     }
 
     fn used_up(&self, limit: Limit, how: &str) -> Failure {
@@ -318,9 +324,9 @@ impl Account {
         self.change(|ledger| ledger.reached = Some(Limit::Time));
     }
 
-    /// Allows as much again as the limits say.
-    pub fn raise(&self) {
-        self.change(|ledger| (ledger.times, ledger.reached) = (ledger.times + 1, None));
+    /// Allows as much again as the limits say, so many times.
+    pub fn raise(&self, by: u32) {
+        self.change(|ledger| (ledger.times, ledger.reached) = (ledger.times.saturating_add(by), None));
         self.books.changed.notify_waiters();
     }
 

@@ -262,7 +262,10 @@ impl<'a> Agent<'a> {
     async fn ask_for_more(&self) -> Trouble {
         let account = &self.equipment.account;
         match account.reached().filter(|_| account.asks()) {
-            Some(limit) => self.park(&more(self.talk.allowance("").raises, ""), &account.question(limit), Form::default()).await,
+            Some(limit) => {
+                let (question, by) = account.question(limit);
+                self.park(&more(self.talk.allowance("").raises, by, ""), &question, Form::default()).await
+            }
             None => Trouble::Parked,
         }
     }

@@ -90,19 +90,20 @@ impl Accounts {
     }
 
     /// Returns the name of the budget that has refused a node more until a person allows it, the widest, and what they are asked.
-    pub(super) fn asks(&self, state: &RunState, node: &NodeId) -> Option<(String, String)> {
+    pub(super) fn asks(&self, state: &RunState, node: &NodeId) -> Option<(String, String, u32)> {
         levels(state, node).into_iter().find_map(|level| {
             let account = self.open.get(&level.key).filter(|account| account.asks())?;
-            Some((level.key.name(), account.question(account.reached()?)))
+            let (question, by) = account.question(account.reached()?);
+            Some((level.key.name(), question, by))
         })
     }
 
     /// Does what a person has said to that.
-    pub(super) fn allow(&self, name: &str, allowed: bool) {
+    pub(super) fn allow(&self, name: &str, raises: Option<u32>) {
         let account = self.open.iter().find(|(key, _)| key.name() == name).map(|(_, account)| account);
         // One that this process has not opened yet is opened with what was said.
         if let Some(account) = account {
-            if allowed { account.raise() } else { account.hold() }
+            raises.map_or_else(|| account.hold(), |by| account.raise(by));
         }
     }
 

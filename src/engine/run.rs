@@ -19,7 +19,7 @@ use crate::{
     agent::{Account, out_of_budget},
     clock::Timestamp,
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, SkipCause},
-    journal::{Journal, JournalError, Recorder, Report, Store, UnderWay, account, left_under_way, whose},
+    journal::{Journal, JournalError, Recorder, Report, Store, UnderWay, account, left_under_way, raised_by, whose},
     plan::Plan,
     tasks::Tasks,
     workflow::{OnExceed, RetryOn},
@@ -229,7 +229,7 @@ impl<S: Store> Engine<'_, S> {
             if let Event::QuestionAnswered { node, call, allowed, .. } = &record.event
                 && *node == account()
             {
-                more.push((whose(call).to_owned(), *allowed));
+                more.push((whose(call).to_owned(), allowed.then(|| raised_by(call))));
             }
             if let Some(node) = self.people.note(record, self.journal.state()) {
                 self.live.parked.remove(&node);
@@ -237,7 +237,7 @@ impl<S: Store> Engine<'_, S> {
         }
         records.clear();
         self.records = records;
-        more.iter().try_for_each(|(whose, allowed)| self.allowed_more(whose, *allowed))?;
+        more.iter().try_for_each(|(whose, raises)| self.allowed_more(whose, *raises))?;
         if cancelled { self.call_off() } else { Ok(()) }
     }
 

@@ -15,11 +15,18 @@ pub struct Allowance {
     pub is_asked: bool,
 }
 
-/// Names the question whether a budget that was raised so often may be raised once more; of the asking node's own budget nothing
-/// says `whose` it is.
-pub(crate) fn more(raises: u32, whose: &str) -> String {
+/// Names the question whether a budget that was raised so often may be raised once more, or several times at once; of the asking node's
+/// own budget nothing says `whose` it is.
+pub(crate) fn more(raises: u32, by: u32, whose: &str) -> String {
     let number = raises + 1;
-    if whose.is_empty() { format!("more-{number}") } else { format!("more-{number}@{whose}") }
+    let times = if by > 1 { format!("x{by}") } else { String::new() };
+    if whose.is_empty() { format!("more-{number}{times}") } else { format!("more-{number}{times}@{whose}") }
+}
+
+/// Returns how often the question of this name asks to raise a budget.
+pub(crate) fn raised_by(name: &str) -> u32 {
+    let number = name.split_once('@').map_or(name, |(number, _)| number);
+    number.split_once('x').and_then(|(_, times)| times.parse().ok()).unwrap_or(1)
 }
 
 /// Returns whose budget the question of this name is about.
@@ -31,9 +38,9 @@ impl Conversation {
     /// Returns what was said of a budget in answer to the questions of this conversation's node.
     pub fn allowance(&self, whose: &str) -> Allowance {
         let mut said = Allowance::default();
-        while let Some(question) = self.question(&more(said.raises, whose)) {
+        while let Some(question) = self.questions.iter().find(|question| question.call == more(said.raises, raised_by(&question.call), whose)) {
             match &question.answer {
-                Some(answer) if answer.allowed => said.raises += 1,
+                Some(answer) if answer.allowed => said.raises = said.raises.saturating_add(raised_by(&question.call)),
                 answer => return Allowance { is_refused: answer.is_some(), is_asked: answer.is_none(), ..said },
             }
         }

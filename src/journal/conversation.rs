@@ -66,7 +66,7 @@ pub struct Talk {
     tally: Tally,
     sizing: Sizing,
     last_stop: Option<String>,
-    questions: Vec<Question>,
+    pub(super) questions: Vec<Question>,
     asked: u32,
     told: usize,
     must_answer: bool,

@@ -23,7 +23,7 @@ mod watch;
 mod writer;
 
 pub use allowance::Allowance;
-pub(crate) use allowance::{more, whose};
+pub(crate) use allowance::{more, raised_by, whose};
 pub use blobs::{BlobError, Blobs};
 pub(crate) use blobs::{clear_unfinished, read_plain, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Spent, Started, Talk, Tally};

@@ -78,6 +78,27 @@ fn an_agent_asks_for_more_of_its_budget_and_the_rest_of_the_run_goes_on() {
     assert_eq!(asked(&records).len(), 1);
 }
 
+/// One answer is enough, of a session, a step and a run, although no request fits into what the file says.
+#[test]
+fn what_is_asked_for_is_as_much_as_the_next_request_needs() {
+    let budget = "budget: { tokens: 500, on_exceed: ask }";
+    let step = "steps: { look: { agent: reader, prompt: \"Look.\"STEP } }";
+    let plain = "agents: { reader: { system: \"You read.\" } }";
+    let of_agent = format!("agents: {{ reader: {{ system: \"You read.\", {budget} }} }}\n{}", step.replace("STEP", ""));
+    let of_step = format!("{plain}\n{}", step.replace("STEP", &format!(", {budget}")));
+    let of_run = format!("{budget}\n{plain}\n{}", step.replace("STEP", ""));
+    for workflow in [of_agent, of_step, of_run] {
+        let bench = bench("dear", &workflow);
+        let (said, records) = bench.run("dear", "conversations: [{ turns: [{ say: done }] }]", &[]);
+        let said = said.code(3);
+        let asked_for = asked(&records);
+        assert!(asked_for.len() == 1 && asked_for[0].1.contains("times as much again"), "{asked_for:?} {}", said.out);
+        bench.spinney(&["approve", &bench.newest().0]).code(0);
+        let records = checked(&bench);
+        assert_eq!((asked(&records).len(), outcome(&records, "look")["succeeded"]["output"].clone()), (1, json!("done")), "{workflow}");
+    }
+}
+
 #[test]
 fn an_agent_that_may_not_use_more_ends_at_its_limit() {
     for (answer, code) in [("reject", 1), ("deny", 1), ("allow", 0)] {

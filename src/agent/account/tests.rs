@@ -87,7 +87,7 @@ fn a_person_may_allow_as_much_again() {
     run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0), &|_| {});
     assert!(matches!(run.reserve_now(expect(10, 0.0)), Err(Trouble::Parked)), "whoever wants more waits");
     assert_eq!(run.reached(), Some(Limit::Tokens));
-    run.raise();
+    run.raise(1);
     assert_eq!(run.reached(), None);
     run.reserve_now(expect(10, 0.0)).unwrap().settle(&spent(10, 0.0), &|_| {});
     run.hold();
@@ -197,16 +197,17 @@ async fn fifty_agents_pass_a_budget_by_no_more_than_what_was_in_flight() {
 }
 
 #[test]
-fn a_question_says_what_the_next_request_needs_where_one_answer_is_not_enough() {
+fn a_question_asks_for_as_much_as_the_next_request_needs() {
     let account = |limits| Arc::new(Account::of_run(limits, &Spent::default(), Clock::fake(Timestamp(0))).allowed(Allowance::default(), true));
     let small = account(Limits { tokens: 500, ..NONE });
     assert!(matches!(small.reserve_now(expect(1_700, 0.0)), Err(Trouble::Parked)));
-    let asked = small.question(Limit::Tokens);
-    assert!(asked.ends_with("500 more? The next request is of about 1700, for which it takes 3 such answers."), "{asked}");
-    (0..3).for_each(|_| small.raise());
+    let (asked, by) = small.question(Limit::Tokens);
+    assert!(asked.ends_with("may it use 3 times as much again, 1500 more, since a request of about 1700 is next?"), "{asked}");
+    small.raise(by);
     drop(small.reserve_now(expect(1_700, 0.0)).unwrap());
     let large = account(Limits { usd: Some(1.0), ..NONE });
     let _kept = large.reserve_now(expect(1, 0.9)).unwrap();
     assert!(matches!(large.reserve_now(expect(1, 0.5)), Err(Trouble::Parked)));
-    assert!(large.question(Limit::Money).ends_with("as much again, $1.00 more?"), "{}", large.question(Limit::Money));
+    let (asked, by) = large.question(Limit::Money);
+    assert!(asked.ends_with("may it use as much again, $1.00 more?") && by == 1, "{asked}");
 }

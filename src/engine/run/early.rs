@@ -28,7 +28,7 @@ impl<S: Store> Engine<'_, S> {
                 self.people.ask(&account(), self.journal.state());
                 Ok(())
             }
-            Some(limit) if self.journal.state().limit().is_none() && self.account.asks() => self.ask_for_more("", &self.account.question(limit)),
+            Some(limit) if self.journal.state().limit().is_none() && self.account.asks() => self.ask_for_more("", self.account.question(limit)),
             Some(limit) if self.journal.state().limit().is_none() => self.hold(limit),
             _ => Ok(()),
         }
@@ -42,14 +42,14 @@ impl<S: Store> Engine<'_, S> {
             return Ok(());
         }
         match self.accounts.asks(state, node) {
-            Some((whose, question)) => self.ask_for_more(&whose, &question),
+            Some((whose, question, by)) => self.ask_for_more(&whose, (question, by)),
             None => Ok(()),
         }
     }
 
-    fn ask_for_more(&mut self, whose: &str, question: &str) -> Result<(), EngineError> {
-        let call = more(self.journal.state().allowance(whose).raises, whose);
-        let question = Event::QuestionAsked { node: account(), call, question: question.to_owned(), form: Form::default() };
+    fn ask_for_more(&mut self, whose: &str, (question, by): (String, u32)) -> Result<(), EngineError> {
+        let call = more(self.journal.state().allowance(whose).raises, by, whose);
+        let question = Event::QuestionAsked { node: account(), call, question, form: Form::default() };
         let answer = self.people.at_once(&question);
         self.append(std::iter::once(question).chain(answer))
     }
@@ -67,18 +67,18 @@ impl<S: Store> Engine<'_, S> {
     }
 
     /// Does what a person said to the question whether more may be spent of a budget, and takes up who waited for that.
-    pub(super) fn allowed_more(&mut self, whose: &str, allowed: bool) -> Result<(), EngineError> {
-        match self.account.reached() {
-            _ if !whose.is_empty() => self.accounts.allow(whose, allowed),
-            _ if allowed => self.account.raise(),
-            Some(limit) => {
+    pub(super) fn allowed_more(&mut self, whose: &str, raises: Option<u32>) -> Result<(), EngineError> {
+        match (self.account.reached(), raises) {
+            _ if !whose.is_empty() => self.accounts.allow(whose, raises),
+            (_, Some(by)) => self.account.raise(by),
+            (Some(limit), None) => {
                 self.hold(limit)?;
                 if limit == Limit::Time {
                     self.out_of_time()?;
                 }
             }
             // This process has not come to the limit yet: it will, and it holds then.
-            None => self.account.hold(),
+            (None, None) => self.account.hold(),
         }
         let still = self.live.parked.iter().filter(|node| self.waits(node)).cloned().collect();
         self.live.parked = still;
