@@ -236,6 +236,29 @@ fn a_commands_output_has_its_type() {
     assert_eq!(outcome(&records, "each/b")["succeeded"]["output"]["stdout"], "b\n");
 }
 
+/// Linters exit with 1 where they have found something: what they said is there as with success, as far as it is what it should be.
+#[test]
+fn what_a_failed_command_has_said_is_parsed() {
+    let (code, out, records) = run(r#"
+schemas: { n: { type: object, required: [n], properties: { n: { type: integer } } } }
+steps:
+  lines: { run: "echo a; echo b; exit 1", output: { parse: lines }, allow_failure: true }
+  json: { run: "echo '[1, 2]'; exit 3", output: { parse: json }, allow_failure: true }
+  garbled: { run: "echo '[1,'; exit 1", output: { parse: json }, allow_failure: true }
+  misfit: { run: "echo '[1]'; exit 1", output: { parse: json, schema: n }, allow_failure: true }
+  slow: { run: "echo a; exec tail -f /dev/null", timeout: 1s, output: { parse: lines }, allow_failure: true }
+  never: { run: "true", cwd: gone, output: { parse: lines }, allow_failure: true }
+  each: { needs: [lines], for_each: { items: "{{ steps.lines.output }}", as: it }, run: "echo {{ it | sh }}" }
+outputs:
+  all: "{{ [steps.lines.output, steps.json.output, steps.garbled.output, steps.misfit.output, steps.slow.output, steps.never.output] }}"
+  codes: "{{ [steps.json.exit_code, steps.slow.exit_code, steps.never.exit_code] }}"
+"#);
+    assert_eq!(code, 0, "{out}");
+    let output = &outcome(&records, "run")["succeeded"]["output"];
+    assert_eq!(*output, json!({"all": [["a", "b"], [1, 2], null, null, ["a"], []], "codes": [3, 124, 126]}));
+    assert_eq!(outcome(&records, "each/b")["succeeded"]["output"]["stdout"], "b\n");
+}
+
 const ANSWERS: &str = "version: 1
 name: w
 agents: { a: { system: \"You answer.\" } }
