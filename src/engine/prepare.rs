@@ -183,7 +183,8 @@ impl Project {
         if torn {
             lost::give_up_torn(&state, &services.workspaces)?;
         }
-        warnings.extend(self.mend(run, &dir, &records)?);
+        // Of what the machine's end has torn nobody goes on with anything.
+        warnings.extend(self.mend(run, (&dir, &records), !torn)?);
         services.artefacts.recall(&records);
         keep_start(&services.repo, &state)?;
         restore(&services, &state, &records)?;
@@ -205,7 +206,7 @@ impl Project {
         if is_given_up {
             // Nobody goes on with what was made in those attempts: what keeps it must stand from now on.
             let records: Vec<Record> = records.iter().chain(&begun).cloned().collect();
-            warnings.extend(self.mend(run, &dir, &records)?);
+            warnings.extend(self.mend(run, (&dir, &records), false)?);
         }
         Ok(Prepared { journal, begun, services: Arc::new(services), dir, run: run.clone(), lease, warnings })
     }
@@ -215,17 +216,17 @@ impl Project {
     ///
     /// # Errors
     /// `Damaged` where something is lost that the run goes on from.
-    fn mend(&self, run: &RunId, dir: &RunDir, records: &[Record]) -> Result<Vec<String>, SetupError> {
+    fn mend(&self, run: &RunId, (dir, records): (&RunDir, &[Record]), all: bool) -> Result<Vec<String>, SetupError> {
         let mut mended = Vec::new();
         let mut lost = Vec::new();
-        for fault in health::faults(&self.repo, run, (dir.path(), records), true)? {
+        for fault in health::faults(&self.repo, run, (dir.path(), records), all)? {
             match &fault.mend {
                 _ if fault.verdict != Verdict::Broken => {}
                 Some(mend @ Mend::Ref { to, .. }) if self.repo.has_commit(to)? => match mend.apply(&self.repo, dir.path()) {
                     Ok(()) => mended.push(format!("{}: {}; it was put back", fault.name, fault.detail)),
                     Err(error) => lost.push(format!("{}: {error}", fault.name)),
                 },
-                Some(mend @ Mend::View(_)) => match mend.apply(&self.repo, dir.path()) {
+                Some(mend @ (Mend::View(_) | Mend::Files(_))) => match mend.apply(&self.repo, dir.path()) {
                     Ok(()) => mended.push(format!("{}: {}; they were put back", fault.name, fault.detail)),
                     Err(error) => lost.push(format!("{}: {error}", fault.name)),
                 },

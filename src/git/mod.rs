@@ -24,6 +24,7 @@ mod left;
 mod lock;
 mod loose;
 mod merge_tree;
+mod missed;
 mod noted;
 mod objects;
 mod packed;

@@ -141,6 +141,12 @@ impl<'a> Taking<'a> {
         Ok(Snapshot { tree, nested: touched.nested, held: touched.held })
     }
 
+    /// Writes files as `onto` has them; `paths` each end with a zero byte.
+    pub(super) fn write_out(&self, paths: Vec<u8>) -> Result<(), GitError> {
+        let call = self.repository.git(["checkout-index", "-f", "-q", "-z", "--stdin"]).on(self.worktree.path(), &self.index);
+        call.stdin(paths).bytes().map(drop)
+    }
+
     /// Returns which of some paths a filter of the user's works on, such as Git LFS.
     pub(super) fn filtered(&self, paths: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
         let call = self.repository.git(["check-attr", "-z", "--stdin", "filter"]).on(self.worktree.path(), &self.index);

@@ -315,6 +315,25 @@ fn a_checkpoint_that_is_gone_costs_its_attempt_and_not_its_run() {
 }
 
 #[test]
+fn files_that_go_from_a_worktree_while_nobody_is_at_work_in_it_are_put_back() {
+    let bench = Bench::new().file("kept.txt", "kept\n").file("sub/deep.txt", "deep\n").commit("kept").workflow("one", ONE);
+    let is_read: fn(&Event) -> bool = |event| matches!(event, Event::ToolFinished { tool, .. } if tool == "Read");
+    let calls = [write("one\n"), ("Read", json!({"file_path": "kept.txt"})), ("Read", json!({"file_path": "n.txt"}))];
+    let run = dies_after(&bench, ("one", &script(&calls), true), is_read);
+    let place = |record: &Record| if let Event::WorkspaceMade { path, .. } = &record.event { Some(path.clone()) } else { None };
+    let place = bench.records(&run).iter().find_map(place).unwrap();
+    fs::write(Path::new(&place).join("kept.txt"), "").unwrap();
+    fs::remove_dir_all(Path::new(&place).join("sub")).unwrap();
+    let said = doctor(&bench, &[]).remove(&run.0).unwrap();
+    assert!(said.starts_with("broken ") && said.contains("2 files that `one` had are gone or empty, among them `kept.txt`"), "{said}");
+    let said = bench.spinney(&["resume", &run.0, "--unconfined"]).code(0);
+    assert!(said.err.contains("among them `kept.txt`, and it has not done that; they were put back"), "{said:?}");
+    invariants::check(&bench.records(&run), &bench.repo());
+    let changed = bench.git(&["diff", "--name-status", "HEAD", &format!("spinney/{run}")]);
+    assert_eq!(changed, "A\tn.txt\n");
+}
+
+#[test]
 fn a_sub_agent_s_worktree_that_is_gone_costs_the_attempt_of_its_owner_and_is_told() {
     let yaml = "version: 1\nname: led\nagents:\n  lead: { system: \"You lead.\", access: write, tools: [Agent] }\n  hand: { system: \"You work.\", access: write }\nsteps: { one: { agent: lead, prompt: \"Lead.\" } }\n";
     let script = concat!(

@@ -1,5 +1,6 @@
 //! Whether runs are as their records say, and what of that can be mended without a loss. `resume` looks at what it goes on
 //! from, `show` at what can be looked at in a moment, `spinney doctor` at everything.
+mod files;
 mod locks;
 mod run;
 mod runs;

@@ -1,5 +1,8 @@
 //! One run against its records: its refs and commits, its blobs and artefacts, its worktrees and views, its letters.
-use super::views::{self, View};
+use super::{
+    files::{self, Files},
+    views::{self, View},
+};
 use crate::{
     engine::{
         Inbox,
@@ -47,6 +50,8 @@ pub(in crate::engine) enum Mend {
     Letter(String),
     /// The files of a view are put back.
     View(View),
+    /// The files of a worktree that were taken out of it are put back.
+    Files(Files),
     /// A ref that keeps nothing whole is taken away.
     Drop { name: String, at: CommitId },
     /// The journal goes on from what is there of it.
@@ -83,6 +88,7 @@ impl Mend {
             }
             Mend::Letter(name) => Ok(Inbox::of(dir).refuse(name, "it cannot be read")?),
             Mend::View(view) => Ok(view.put_back(repo)?),
+            Mend::Files(files) => Ok(files.put_back(repo)?),
             Mend::Drop { name, at } => Ok(repo.delete_ref(name, at)?),
             Mend::Journal => Ok(journal::settle(dir)?),
             Mend::Aside(path) => Ok(fs::rename(path, free_beside(path))?),
@@ -116,16 +122,17 @@ impl Fault {
     }
 }
 
-/// Returns what of a run's refs, commits and letters is not as its records say: what can be looked at in a moment, and of the views those
-/// that somebody reads, or all.
+/// Returns what of a run's refs, commits and letters is not as its records say: what can be looked at in a moment, and with `all` also
+/// of the views that nobody reads, and of worktrees at work.
 ///
 /// # Errors
 /// Where git cannot tell.
-pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, (dir, records): (&Path, &[Record]), all_views: bool) -> Result<Vec<Fault>, GitError> {
+pub(in crate::engine) fn faults(repo: &Repository, run: &RunId, (dir, records): (&Path, &[Record]), all: bool) -> Result<Vec<Fault>, GitError> {
     let kept = settled(run, records);
     let mut faults = refs(repo, run, (records, &kept))?;
     faults.extend(objects(repo, (records, &kept), false)?);
-    faults.extend(views::faults(repo, run, records, all_views));
+    faults.extend(views::faults(repo, run, records, all));
+    faults.extend(if all { files::faults(repo, run, records) } else { Vec::new() });
     faults.extend(letters(dir));
     Ok(faults)
 }
@@ -138,6 +145,7 @@ pub(super) fn all_faults(repo: &Repository, run: &RunId, dir: &Path, records: &[
     faults.extend(refs(repo, run, (records, &kept))?);
     faults.extend(objects(repo, (records, &kept), true)?);
     faults.extend(views::faults(repo, run, records, true));
+    faults.extend(files::faults(repo, run, records));
     faults.extend(torn_refs(repo, run, (records, &kept))?);
     faults.extend(blobs(dir, records));
     faults.extend(lost_worktrees(repo, run, records)?.into_iter().map(|(node, path)| {
@@ -406,7 +414,7 @@ impl Talks {
 }
 
 /// Returns who has asked for a sub-agent, in which turn, and by which of its calls.
-fn asked_by(node: &NodeId) -> Option<(NodeId, u32, usize)> {
+pub(super) fn asked_by(node: &NodeId) -> Option<(NodeId, u32, usize)> {
     let mut parts = node.helper.as_deref()?.rsplitn(3, '-');
     let (place, turn) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let who = match parts.next()? {
