@@ -107,10 +107,16 @@ impl Accounts {
         }
     }
 
-    /// Returns whose account that holds for a node is used up and is to finish, the widest where there are several.
+    /// Returns whose account that holds for a node is used up and is to finish, the widest where there are several: the node's own
+    /// where it is that of its agent.
     pub(super) fn used_up(&self, state: &RunState, node: &NodeId) -> Option<NodeId> {
-        let level = levels(state, node).into_iter().chain(called(state, node)).find(|level| self.reached(level).is_some())?;
-        Some(level.key.0)
+        let levels = || levels(state, node).into_iter().chain(called(state, node));
+        if let Some(level) = levels().find(|level| self.reached(level).is_some()) {
+            return Some(level.key.0);
+        }
+        let stops = || levels().any(|level| self.open.get(&level.key).is_some_and(|account| account.reached().is_some()));
+        let agent = state.step(node).and_then(|step| step.agent(state.node(node).is_some_and(|state| state.handed_over)))?;
+        (agent.on_exceed == OnExceed::Finish && state.limit().is_none() && !stops()).then(|| node.clone())
     }
 
     /// Returns the limit that an account refused a request by, where it is to finish then.

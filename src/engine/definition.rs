@@ -136,7 +136,7 @@ impl Definer<'_> {
             if named.is_empty() { Value::Null } else { Value::Array(named) }
         };
         let AgentSpec { name, system, description: _, model, access, tools, provider_tools, skills, hooks, rules, sandbox, .. } = agent;
-        let AgentSpec { limits: _, asks: _, idle_timeout: _, cwd, max_depth, max_parallel: _, .. } = agent;
+        let AgentSpec { limits: _, on_exceed: _, idle_timeout: _, cwd, max_depth, max_parallel: _, .. } = agent;
         // What a template may choose is all of its kind.
         let chosen_skills = self.resolved.pins.keys().filter_map(|pin| pin.strip_prefix("skill:")).filter(|_| skills.iter().any(|name| is_template(name)));
         let chosen_models = model

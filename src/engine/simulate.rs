@@ -16,7 +16,7 @@ use crate::{
     event::{CommitId, Event, Failure, FailureKind, Limit, NodeId, Outcome, Record, RunStarted, SkipCause, Success},
     journal::{Journal, Nowhere, Queue, Recorder, RunState, Spent},
     message::Usage,
-    plan::{AgentSpec, Plan, PlannedStep, Work},
+    plan::{Plan, PlannedStep, Work},
     source::Diagnostics,
     workflow::Stub,
 };
@@ -351,12 +351,13 @@ impl Act {
     fn hold(&mut self, step: &PlannedStep, handed_over: bool) -> Option<Failure> {
         let tokens = self.reserved.as_ref().filter(|_| !matches!(step.work, Work::Merge(_))).map(|_| self.tokens)?;
         let (own, sessions) = step.sessions()?;
-        let AgentSpec { limits, asks, .. } = &**step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own);
+        let agent = &**step.retry_with.as_ref().filter(|_| handed_over).unwrap_or(own);
+        let limits = &agent.limits;
         let most_tokens = limits.tokens.saturating_mul(sessions.into());
         let (limit, said) = if self.takes > limits.time {
             self.takes = limits.time;
             (Limit::Time, seconds(limits.time))
-        } else if *asks {
+        } else if agent.asks() {
             // A person approves more at once.
             return None;
         } else if tokens > most_tokens {
@@ -367,7 +368,7 @@ impl Act {
             self.usd = most;
             (Limit::Money, format!("${most:.2}"))
         };
-        let failure = Failure::new(FailureKind::Limit(limit), format!("agent `{}` would pass its limit of {said}", own.name));
+        let failure = Failure::new(FailureKind::Limit(limit), format!("agent `{}` would pass its limit of {said}", agent.name));
         Some(failure.hint("raise the `budget` of the agent or of the step, or say less in the stub"))
     }
 }

@@ -331,7 +331,7 @@ impl<'a> Agents<'a> {
             rules,
             sandbox: SandboxSpec::judged(own.sandbox.as_ref(), access, findings),
             limits,
-            asks: own.budget.as_ref().or(file.budget.as_ref()).is_some_and(|budget| budget.on_exceed == OnExceed::Ask),
+            on_exceed: own.budget.as_ref().or(file.budget.as_ref()).map(|budget| budget.on_exceed).unwrap_or_default(),
             idle_timeout: own.idle_timeout.or(file.idle_timeout).or(self.workflow.defaults.idle_timeout).unwrap_or(AgentSpec::IDLE_TIMEOUT),
             cwd: own.cwd.clone().or_else(|| file.cwd.clone()),
             max_depth: own.max_depth.as_deref().or(file.max_depth.as_deref()).copied().unwrap_or(AgentSpec::MAX_DEPTH),

@@ -5,8 +5,8 @@ use crate::{
     message::ProviderTool,
     source::{Span, Spanned},
     workflow::{
-        Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, Parse, Power, RedThen, Retry, RetryOn, Scope, Tie, Verify,
-        Workspace,
+        Access, Approve, Budget, Cache, ConflictThen, ForEach, Matrix, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RedThen, Retry, RetryOn, Scope, Tie,
+        Verify, Workspace,
     },
 };
 use serde_json::Value;
@@ -74,8 +74,8 @@ pub struct AgentSpec {
     pub sandbox: SandboxSpec,
     /// Limits of one session.
     pub limits: Limits,
-    /// Whether a person is asked, at the end of those, whether a session may use as much again.
-    pub asks: bool,
+    /// What happens at the end of those.
+    pub on_exceed: OnExceed,
     /// The longest time without a sign of life.
     pub idle_timeout: Duration,
     /// A folder inside the workspace, a template; the step's own comes before it.
@@ -93,6 +93,11 @@ impl AgentSpec {
     pub const MAX_DEPTH: u32 = 1;
     /// Sub-agents at work at the same time where nothing is said.
     pub const MAX_PARALLEL: u32 = 4;
+
+    /// Returns whether a person is asked, at the end of its limits, whether a session may use as much again.
+    pub fn asks(&self) -> bool {
+        self.on_exceed == OnExceed::Ask
+    }
 }
 
 /// A resolved choice of models.
@@ -308,6 +313,12 @@ impl PlannedStep {
             Work::Loop(spec) => Some(&spec.body),
             Work::Agent { .. } | Work::Run { .. } | Work::Merge(_) | Work::Select(_) | Work::Approve(_) => None,
         }
+    }
+
+    /// Returns the agent that does it, or the one that a failed item is handed over to.
+    pub fn agent(&self, handed_over: bool) -> Option<&Arc<AgentSpec>> {
+        let Work::Agent { agent, .. } = &self.work else { return None };
+        self.retry_with.as_ref().filter(|_| handed_over).or(Some(agent))
     }
 
     /// Returns the agents that it puts to work.

@@ -254,8 +254,10 @@ fn a_called_workflow_that_may_finish_ends_well_with_what_there_is() {
 fn an_agent_whose_budget_may_finish_is_left_out_and_the_run_ends_in_part() {
     let finish = ", budget: { LIMIT, on_exceed: finish }";
     let usage = Usage { input: 9_000, output: 1_000, ..Usage::default() };
-    for limit in ["turns: 2", "tokens: 25000", "usd: 0.8"] {
-        let bench = one("", &finish.replace("LIMIT", limit), "");
+    let of_step = |limit: &str| one("", &finish.replace("LIMIT", limit), "");
+    let of_agent = |limit: &str| one(&finish.replace("LIMIT", limit), "", "");
+    let benches = ["turns: 2", "tokens: 25000", "usd: 0.8"].into_iter().flat_map(|limit| [(limit, of_step(limit)), (limit, of_agent(limit))]);
+    for (limit, bench) in benches {
         let (ended, records) = bench.drive(move |sent, call| costing(call, sent, usage, Some(0.4))).run("one");
         assert!(matches!(&ended, Ended::Finished(Outcome::Succeeded(_))), "{limit}: {ended:?}");
         assert_eq!(outcome(&records, "work")["skipped"]["budget"]["step"], "work", "{limit}: {}", outcome(&records, "work"));
@@ -263,6 +265,10 @@ fn an_agent_whose_budget_may_finish_is_left_out_and_the_run_ends_in_part() {
         let shown = bench.spinney(&["show", &bench.newest().0]).code(0).out;
         assert!(shown.contains("in part") && shown.contains("the budget of work was used up"), "{shown}");
     }
+    // A limit around it that stops is none of its own.
+    let bench = one(&finish.replace("LIMIT", "turns: 5"), ", budget: { turns: 2 }", "");
+    let (_, records) = bench.drive(for_ever).run("one");
+    assert_eq!(outcome(&records, "work")["failed"]["kind"]["limit"], "turns", "{}", outcome(&records, "work"));
     // The same of the run's own budget, where one agent has it all.
     let bench = one("", "", "budget: { turns: 2, on_exceed: finish }");
     let (ended, records) = bench.drive(for_ever).run("one");

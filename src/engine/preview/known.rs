@@ -323,7 +323,7 @@ impl<'a> Known<'a> {
             untrusted_hooks: hooks.iter().filter(|hook| untrusted.contains(hook.as_str())).cloned().collect(),
             hooks,
             limits: LimitsShown::of(&agent.limits).within(around),
-            asks: agent.asks,
+            asks: agent.asks(),
             sessions,
         }
     }

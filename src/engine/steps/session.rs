@@ -96,7 +96,7 @@ impl Sessions {
         (session.attempt, session.is_retried) = (self.attempt, self.is_retried);
         if !may_delegate(&agent) {
             let named = (format!("the budget of agent `{}`", agent.name), "raise the agent's `max_turns` or `budget`, or split its task");
-            let account = Account::within(&self.account, named, agent.limits, talk.spent()).allowed(allowance, agent.asks);
+            let account = Account::within(&self.account, named, agent.limits, talk.spent()).allowed(allowance, agent.asks());
             return Ok((self.services.equipment(&self.recorder, Arc::new(account), &self.pulse), session));
         }
         let mut all = *talk.spent();
@@ -105,7 +105,7 @@ impl Sessions {
             all += *helper.conversation.spent();
         }
         let named = (format!("the budget that {node} shares with its sub-agents"), "raise its `max_turns` or `budget`, or hand over less");
-        let account = Arc::new(Account::within(&self.account, named, agent.limits, &all).allowed(allowance, agent.asks));
+        let account = Arc::new(Account::within(&self.account, named, agent.limits, &all).allowed(allowance, agent.asks()));
         let slots = Semaphore::new(agent.max_parallel.max(1) as usize);
         let sessions = Sessions { account: account.clone(), ..self.clone() };
         session.delegates = Some(Arc::new(SubAgents { sessions, node: node.clone(), agent, place, slots, opened: Mutex::default() }));
