@@ -196,8 +196,7 @@ fn pieces(text: &str) -> Vec<Piece> {
 /// Returns what a text begins with and its length; no kind where that is nothing particular. `before` is what stands before it.
 fn first(text: &str, before: &str) -> (Option<fn(String) -> Piece>, usize) {
     if text.starts_with('\\') {
-        // In JSON an escape ends the word before it and is no part of the one behind it.
-        return (None, text.char_indices().nth(2).map_or(text.len(), |(at, _)| at));
+        return (None, escape(text));
     }
     let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
     if end == 0 {
@@ -222,6 +221,18 @@ fn first(text: &str, before: &str) -> (Option<fn(String) -> Piece>, usize) {
         _ if is_described => (None, 1),
         _ => (None, end),
     }
+}
+
+/// Returns the length of an escape of JSON at the start: it ends the word before it and is no part of the one behind it. One that
+/// begins a colour of a terminal has that with it.
+fn escape(text: &str) -> usize {
+    let colour = text.strip_prefix("\\u001b[").and_then(|colour| colour.find(|c: char| !c.is_ascii_digit() && c != ';'));
+    let end = match colour {
+        Some(end) => "\\u001b[".len() + end + 1,
+        None if text.starts_with("\\u") => "\\u001b".len(),
+        None => 2,
+    };
+    (end..).find(|end| *end >= text.len() || text.is_char_boundary(*end)).map_or(text.len(), |end| end.min(text.len()))
 }
 
 /// Says where two texts differ.

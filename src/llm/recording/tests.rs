@@ -101,6 +101,7 @@ fn made_names_are_alike_whatever_they_look_like() {
         ("commit 1234567aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, 1234567", "commit 7654321bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb, 7654321"),
         ("1234567 is 1f0c1f0, 1234567 again", "3f0c1f0 is 2f0c1f0, 3f0c1f0 again"),
         ("v1.0-3-g1234567", "v1.0-3-gabcdef1"),
+        (r"\u001b[33m1234567\u001b[m one\u00e91234567", r"\u001b[33m2f0c1f0\u001b[m one\u00e92f0c1f0"),
         ("/tmp/tmp.Ab12Cd34Ef/x", "/tmp/tmp.zzzzzzzzzz/x"),
         ("/tmp/tmpab_d1234 kept", "/tmp/tmp12345678 kept"),
         ("3f2b8c1a-0d1e-4a2b-9c3d-0123456789ab", "aaaaaaaa-1111-4222-9333-444444444444"),
