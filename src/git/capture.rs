@@ -43,15 +43,13 @@ fn listed(violations: &[Violation]) -> String {
 
 impl Workspaces {
     /// Commits the files of a worktree on `base`, under the rules. The agent's own commits and index are not looked at, and
-    /// files that git ignores are left out. The commit is on no branch; the worktree's checkpoint keeps it until its result does.
+    /// files that git ignores are left out. The commit is on no branch and no ref keeps it yet.
     ///
     /// # Errors
     /// `CaptureError::Policy` with everything the rules forbid.
     pub fn capture(&self, worktree: &Worktree, base: &CommitId, policy: &TreePolicy, meta: &CommitMeta) -> Result<Captured, CaptureError> {
         self.whole(worktree, base, || {
             let captured = self.take(worktree, base, policy, meta)?;
-            // Kept first, looked at afterwards: what was there in between cannot be taken away any more.
-            captured.commit.iter().try_for_each(|commit| self.keep_at_checkpoint(worktree, commit))?;
             Ok((captured.commit.clone(), captured))
         })
     }

@@ -95,21 +95,12 @@ impl Workspaces {
         let meta = CommitMeta { title: format!("Checkpoint of {}", worktree.slug()), body: nested.join("\n"), trailers: Vec::new(), at: Timestamp(0) };
         let commit = self.repository().commit_tree(tree, std::slice::from_ref(worktree.base()), &meta)?;
         held::keep(worktree, &commit, held)?;
-        self.keep_at_checkpoint(worktree, &commit)?;
-        Ok(commit)
-    }
-
-    /// Has the worktree's checkpoint keep a commit.
-    ///
-    /// # Errors
-    /// `RefMoved` where someone else has moved it.
-    pub(super) fn keep_at_checkpoint(&self, worktree: &Worktree, commit: &CommitId) -> Result<(), GitError> {
         let mut seen = worktree.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.as_ref() != Some(commit) {
-            self.repository().set_ref(&self.ref_name(worktree.slug(), "checkpoint"), commit, Expected::seen(seen.as_ref()))?;
+        if seen.as_ref() != Some(&commit) {
+            self.repository().set_ref(&self.ref_name(worktree.slug(), "checkpoint"), &commit, Expected::seen(seen.as_ref()))?;
             *seen = Some(commit.clone());
         }
-        Ok(())
+        Ok(commit)
     }
 
     /// Brings the files back to a checkpoint: tracked ones and those that git does not ignore, exactly; ignored ones stay. HEAD

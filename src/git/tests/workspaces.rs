@@ -165,7 +165,6 @@ fn nothing_uncaptured_is_removed() {
     assert!(matches!(workspaces.remove(&worktree, Content::Captured(&base)), Err(GitError::NotCaptured { .. })));
     let commit =
         workspaces.capture(&worktree, &base, &TreePolicy::default(), &CommitMeta::default()).expect("it is captured").commit.expect("something changed");
-    fixture.git(&["update-ref", "-d", &workspaces.ref_name(worktree.slug(), "checkpoint")]);
     let error = workspaces.remove(&worktree, Content::Captured(&commit)).expect_err("no ref keeps it");
     assert!(error.to_string().contains("no ref keeps"), "{error}");
     workspaces.finish(worktree.slug(), (&workspaces.ref_name(worktree.slug(), "result"), &commit)).expect("it is finished");
