@@ -232,7 +232,7 @@ fn escape(text: &str) -> usize {
         None if text.starts_with("\\u") => "\\u001b".len(),
         None => 2,
     };
-    (end..).find(|end| *end >= text.len() || text.is_char_boundary(*end)).map_or(text.len(), |end| end.min(text.len()))
+    (end..text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len())
 }
 
 /// Says where two texts differ.
