@@ -41,12 +41,17 @@ const READS_MAX: usize = 16;
 
 /// Runs a request to its end.
 pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<Output, SandboxError> {
+    run_with(inner, request, (watch, None))
+}
+
+/// Runs a request whose process has these for its input and output to its end.
+pub(super) fn run_with(inner: &Inner, request: &Request, (watch, pipes): (Watch<'_>, Option<Pipes>)) -> Result<Output, SandboxError> {
     let wake = watch.wake;
     if wake.is_some_and(is_closed) {
         return Ok(Output { stdout: Captured::default(), stderr: Captured::default(), exit: Exit::Cancelled, left_out: None, took: Duration::ZERO });
     }
     let started = inner.clock.elapsed();
-    let mut job = Job::start(inner, request, watch.pulse)?;
+    let mut job = Job::start(inner, request, (watch.pulse, pipes))?;
     let deadline = started.saturating_add(request.timeout);
     let watched = job.attend(deadline, wake);
     // Whatever went wrong, nothing is left running.
@@ -55,6 +60,12 @@ pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<
     let (stdout, stderr) = (job.stdout.finish(), job.stderr.finish());
     let left_out = left_out::find(request, exit, &stderr.text());
     Ok(Output { stdout, stderr, exit, left_out, took })
+}
+
+/// The process's ends of pipes that somebody else reads and writes.
+pub(super) struct Pipes {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
 }
 
 struct Job<'a> {
@@ -81,7 +92,7 @@ enum Ended {
 }
 
 impl<'a> Job<'a> {
-    fn start(inner: &'a Inner, request: &'a Request, pulse: Option<&'a Pulse>) -> Result<Job<'a>, SandboxError> {
+    fn start(inner: &'a Inner, request: &'a Request, (pulse, pipes): (Option<&'a Pulse>, Option<Pipes>)) -> Result<Job<'a>, SandboxError> {
         if !request.cwd.is_dir() {
             return Err(SandboxError::NoFolder(request.cwd.clone()));
         }
@@ -100,10 +111,13 @@ impl<'a> Job<'a> {
         // Only what runs for an agent may start daemons; git is started too often to look for some.
         let token = request.env.contains_key(super::group::MARK).then(Token::new);
         command.envs(token.iter().map(|token| (super::group::TOKEN, token.text())));
-        let stdin = if request.stdin.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let own = || (if request.stdin.is_empty() { Stdio::null() } else { Stdio::piped() }, Stdio::piped());
+        let (stdin, stdout) = pipes.map_or_else(own, |pipes| (pipes.stdin.into(), pipes.stdout.into()));
         let announced = token.as_ref().zip(inner.registry.as_ref()).and_then(|(token, registry)| registry.announce(token));
-        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         let mut child = script::spawn(&mut command, script.as_ref()).map_err(fail)?;
+        // Only the process itself holds its ends of pipes, so that whoever has the others sees its end.
+        drop(command);
         let pid = Pid::from_child(&child);
         let group = Some(Group::new(pid, token, inner.registry.as_ref(), announced.as_ref()));
         let stdin = child.stdin.take();

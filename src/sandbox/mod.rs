@@ -10,6 +10,8 @@
 //! caller's end of the call closes, so that a dropped future, too, leaves nothing behind. It runs on its own thread from
 //! `tasks::blocking`, where starting a process does not hold up the scheduler.
 //!
+//! [`Sandbox::converse`] runs a process with which the caller talks while it runs; it ends as every other does.
+//!
 //! If this program itself is killed, the groups it leaves stand in a registry folder, and [`reap`] ends them at resume.
 //! Who leaves his group (`setsid`) is known by a token in his environment. Who drops that too ends with this program where it takes over
 //! [`Orphans`], and with his command only inside [`Confinement::Bubblewrap`], whose process namespace ends as a whole.
@@ -42,6 +44,7 @@ use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
+use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
 
 /// Where programs are looked for when neither the caller nor the request says.
@@ -106,6 +109,15 @@ pub struct Request {
     pub output_cap: usize,
     /// The walls around it.
     pub confine: Confinement,
+}
+
+/// What a caller has of a process that it talks with.
+#[derive(Debug)]
+pub struct Dialogue {
+    /// What the process reads.
+    pub input: pipe::Sender,
+    /// What it writes to its standard output.
+    pub output: pipe::Receiver,
 }
 
 /// How a process ended.
@@ -246,10 +258,14 @@ impl Sandbox {
     /// # Errors
     /// A process that starts and fails is an `Output`; errors are about starting and watching.
     pub async fn run(&self, request: Request, cancel: &CancellationToken) -> Result<Output, SandboxError> {
+        self.attend(request, None, cancel).await
+    }
+
+    async fn attend(&self, request: Request, pipes: Option<driver::Pipes>, cancel: &CancellationToken) -> Result<Output, SandboxError> {
         let (ours, theirs) = UnixStream::pair().map_err(SandboxError::Watch)?;
         let ours = (!cancel.is_cancelled()).then_some(ours);
         let Sandbox { inner, pulse } = self.clone();
-        let work = tasks::blocking(move || driver::run(&inner, &request, Watch { wake: Some(&theirs), pulse: pulse.as_ref() }));
+        let work = tasks::blocking(move || driver::run_with(&inner, &request, (Watch { wake: Some(&theirs), pulse: pulse.as_ref() }, pipes)));
         tokio::pin!(work);
         tokio::select! {
             biased;
@@ -260,6 +276,29 @@ impl Sandbox {
                 work.await?
             }
         }
+    }
+
+    /// Starts a process that the caller talks with: returns the other ends of its input and output, and what runs it to its end. What the
+    /// request says of its input does not count, and what it writes to its output is the caller's alone, secrets and all.
+    ///
+    /// It starts when that future is first polled, and ends with its time, when it is cancelled or when the future is dropped.
+    ///
+    /// # Errors
+    /// `Watch` where there are no pipes to be had; the future's are those of [`Sandbox::run`].
+    pub fn converse(
+        &self,
+        request: Request,
+        cancel: CancellationToken,
+    ) -> Result<(Dialogue, impl Future<Output = Result<Output, SandboxError>> + use<>), SandboxError> {
+        let pipes = || -> io::Result<_> {
+            let ((stdin, input), (output, stdout)) = (io::pipe()?, io::pipe()?);
+            let dialogue = Dialogue { input: pipe::Sender::from_owned_fd(input.into())?, output: pipe::Receiver::from_owned_fd(output.into())? };
+            Ok((dialogue, driver::Pipes { stdin: stdin.into(), stdout: stdout.into() }))
+        };
+        let (dialogue, pipes) = pipes().map_err(SandboxError::Watch)?;
+        let sandbox = self.clone();
+        let ended = async move { sandbox.attend(request, Some(pipes), &cancel).await };
+        Ok((dialogue, ended))
     }
 
     /// Runs a process to its end on the calling thread, which must be one that may block. It cannot be cancelled.
