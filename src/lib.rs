@@ -33,6 +33,7 @@
 //! | 4 | [`http`] | the only HTTP client (the span exporter has its own) | |
 //! | 5 | [`git`] | the repository, worktrees, the engine's commits | policy |
 //! | 5 | [`llm`] | one model call: wire formats, retries, the shared limiter, the scripted model | |
+//! | 5 | [`mcp`] | conversations with servers of tools | which tools an agent has |
 //! | 5 | [`skills`] | SKILL.md and agent files as data | running anything |
 //! | 6 | [`tools`] | one file a tool; path confinement | |
 //! | 6 | [`merge`] | joining the work of many into one commit | the user's checkout |
@@ -80,6 +81,7 @@ pub mod http;
 pub mod journal;
 pub mod library;
 pub mod llm;
+pub mod mcp;
 pub mod merge;
 pub mod message;
 pub mod plan;

@@ -17,7 +17,7 @@ const FLOORS: &[&[&str]] = &[
     &["library", "prompts", "workflow"],
     &["plan"],
     &["http", "journal", "sandbox"],
-    &["git", "llm", "skills"],
+    &["git", "llm", "mcp", "skills"],
     &["merge", "tools"],
     &["hooks"],
     &["agent"],
