@@ -132,7 +132,7 @@ fn command(handler: &Value) -> String {
     }
 }
 
-/// Lists the allow rules of a workflow, what the sandboxes of its agents open, and the hooks that stand in it. One that does not load
+/// Lists the allow rules of a workflow, what the sandboxes of its agents open, and the servers and hooks that stand in it. One that does not load
 /// allows nothing.
 fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let source = Source { name: found.path.clone(), text: found.text.clone() };
@@ -145,6 +145,10 @@ fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let rules = of_all.chain(of_agents).map(|rule| ("allows", rule));
     let opens = workflow.sandboxes().flat_map(|(name, sandbox)| sandbox.opens().into_iter().map(move |opened| format!("{opened} (agent {})", name.value)));
     rules
+        .chain(workflow.servers.iter().map(|(name, server)| {
+            let args: String = server.args.iter().map(|arg| format!(" {}", arg.value)).collect();
+            ("runs", line(&format!("server {}: {}{args}", name.value, server.command.value), COMMAND))
+        }))
         .chain(opens.map(|opened| ("opens", line(&opened, COMMAND))))
         .chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs))
         .collect()

@@ -135,7 +135,7 @@ impl Definer<'_> {
             let named: Vec<Value> = names.map(|name| json!([name, self.resolved.pins.get(&format!("{kind}:{name}"))])).collect();
             if named.is_empty() { Value::Null } else { Value::Array(named) }
         };
-        let AgentSpec { name, system, description: _, model, access, tools, provider_tools, skills, hooks, rules, sandbox, .. } = agent;
+        let AgentSpec { name, system, description: _, model, access, tools, provider_tools, servers, skills, hooks, rules, sandbox, .. } = agent;
         let AgentSpec { limits: _, on_exceed: _, idle_timeout: _, cwd, max_depth, max_parallel: _, .. } = agent;
         // What a template may choose is all of its kind.
         let chosen_skills = self.resolved.pins.keys().filter_map(|pin| pin.strip_prefix("skill:")).filter(|_| skills.iter().any(|name| is_template(name)));
@@ -149,6 +149,7 @@ impl Definer<'_> {
             "system": system,
             "model": [model.choices, model.effort, chosen_models],
             "tools": [tools, provider_tools],
+            "servers": if servers.is_empty() { Value::Null } else { servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect() },
             "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([format!("{:?}", sandbox.network), sandbox.read, sandbox.write]) },
             "rules": [rules.allow, rules.ask, rules.deny],
             "skills": pinned("skill", &mut skills.iter().map(String::as_str).filter(|name| !is_template(name)).chain(chosen_skills)),

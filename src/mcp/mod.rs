@@ -194,14 +194,12 @@ impl Server {
         for _ in 0..PAGES_MAX {
             let (page, next) = wire::page(&self.name, &self.ask("tools/list", &params, (limit, cancel)).await?);
             offers.extend(page);
-            match next {
-                Some(cursor) => params = json!({"cursor": cursor}),
-                None => {
-                    offers.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-                    offers.dedup_by(|a, b| a.spec.name == b.spec.name);
-                    return Ok(offers);
-                }
-            }
+            let Some(cursor) = next else {
+                offers.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+                offers.dedup_by(|a, b| a.spec.name == b.spec.name);
+                return Ok(offers);
+            };
+            params = json!({"cursor": cursor});
         }
         Err(self.odd(format!("its list of tools has more than {PAGES_MAX} pages")))
     }

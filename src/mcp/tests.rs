@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{fs, path::Path};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A server that answers by method; `more` are cases of its own, with the request's number in `$id`.
 fn script(more: &str) -> String {

@@ -1,6 +1,6 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
-    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec,
+    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec, ServerSpec,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
     limits::{check_asking, check_within},
     matrix::rendered,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     message::ProviderTool,
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Budget, OnExceed, Permissions, Power, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, OnExceed, Permissions, Power, Server, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,7 +84,7 @@ impl<'a> Agents<'a> {
     pub(super) fn watcher(&mut self, name: &Spanned<String>, may: &[Power], findings: &mut Findings<'_>) -> Option<Arc<AgentSpec>> {
         let mut agent = (*self.at_work(name, None, findings)?).clone();
         (agent.access, agent.sandbox) = (Access::Read, agent.sandbox.to_read());
-        agent.tools.retain(|tool| !writes(self.catalog, tool));
+        agent.tools.retain(|tool| !writes(self.catalog, tool) && !tool.starts_with("mcp__"));
         agent.tools = sorted(agent.tools.into_iter().chain(may.iter().map(|power| power.tool().to_owned())));
         Some(Arc::new(agent))
     }
@@ -324,8 +324,9 @@ impl<'a> Agents<'a> {
             model,
             effort: effort(own, file),
             access,
-            tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog }.select(findings),
+            tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog, workflow: self.workflow }.select(findings),
             provider_tools: own.provider_tools.iter().map(|tool| tool.value).collect::<BTreeSet<_>>().into_iter().collect(),
+            servers: self.servers(),
             skills,
             hooks: in_order(hooks(&self.workflow.hooks).chain(values(&file.hooks.named).filter(known_hook)).chain(hooks(&own.hooks))),
             rules,
@@ -360,6 +361,17 @@ impl<'a> Agents<'a> {
                 }
             }
         }
+    }
+
+    fn servers(&self) -> BTreeMap<String, ServerSpec> {
+        let of = |server: &Server| ServerSpec {
+            command: server.command.value.clone(),
+            args: values(&server.args).collect(),
+            timeout: server.timeout,
+            start_timeout: server.start_timeout,
+            trusted: self.workflow.trusted,
+        };
+        self.workflow.servers.iter().map(|(name, server)| (name.value.clone(), of(server))).collect()
     }
 
     /// Joins rules: the workflow's first, then the file's, then the agent's own.
@@ -423,12 +435,14 @@ struct Tools<'a> {
     access: Access,
     deny: &'a [String],
     catalog: &'a Catalog,
+    workflow: &'a Workflow,
 }
 
 impl Tools<'_> {
     /// Returns their names, sorted: those named, or all; less those that `access` or a bare deny rule forbids.
     fn select(&self, findings: &mut Findings<'_>) -> Vec<String> {
         let known = || self.catalog.tools.keys().map(String::as_str);
+        let served: Vec<String> = self.workflow.servers.iter().map(|(server, _)| ServerSpec::all_of(&server.value)).collect();
         let mut chosen: BTreeSet<&str> = BTreeSet::new();
         if let Some(tools) = &self.own.tools {
             for tool in tools {
@@ -440,11 +454,13 @@ impl Tools<'_> {
                     Some((name, _)) => {
                         chosen.insert(name);
                     }
-                    None => findings.unknown(&TOOL, tool, known()),
+                    None if self.is_served(&tool.value) => drop(chosen.insert(&tool.value)),
+                    None => findings.unknown(&TOOL, tool, known().chain(served.iter().map(String::as_str))),
                 }
             }
         } else if let Some(tools) = &self.file.tools {
-            let (there, missing): (Vec<&str>, Vec<&str>) = tools.iter().map(|tool| tool.as_str()).partition(|tool| self.catalog.tools.contains_key(*tool));
+            let (there, missing): (Vec<&str>, Vec<&str>) =
+                tools.iter().map(|tool| tool.as_str()).partition(|tool| self.catalog.tools.contains_key(*tool) || self.is_served(tool));
             if !missing.is_empty() {
                 let message = format!("the agent file names tools that are not known here: {}", missing.join(", "));
                 let ignored: Diagnostic = findings.warning(codes::IGNORED, self.file_at, message);
@@ -452,10 +468,16 @@ impl Tools<'_> {
             }
             chosen.extend(there);
         } else {
-            chosen.extend(known().filter(|tool| *tool != DELEGATE));
+            chosen.extend(known().filter(|tool| *tool != DELEGATE).chain(served.iter().map(String::as_str)));
         }
         let allowed = chosen.into_iter().filter(|tool| !self.forbidden_by_access(tool) && !self.deny.iter().any(|rule| rule == tool));
         allowed.map(str::to_owned).collect()
+    }
+
+    /// Whether a name is that of a server's tools, all or one; which it has is known when it runs.
+    fn is_served(&self, tool: &str) -> bool {
+        let of = |server: &str| tool.strip_prefix("mcp__")?.strip_prefix(server)?.strip_prefix("__").filter(|own| !own.is_empty());
+        self.workflow.servers.iter().any(|(server, _)| of(&server.value).is_some())
     }
 
     fn forbidden_by_access(&self, tool: &str) -> bool {
@@ -466,7 +488,8 @@ impl Tools<'_> {
 /// Returns whether a tool is none for agents that only read.
 fn writes(catalog: &Catalog, tool: &str) -> bool {
     let reads = catalog.tools.get(tool).is_some_and(|(_, reads)| *reads);
-    !reads && tool != SHELL && tool != DELEGATE
+    // Of those of servers it is known when they have told them.
+    !reads && tool != SHELL && tool != DELEGATE && !tool.starts_with("mcp__")
 }
 
 /// Looks a text up: as it stands in the file, or in the prompt file it names, with that file's name.

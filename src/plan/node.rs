@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Limits that are always there. `usd` may be open where no price is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,6 +64,8 @@ pub struct AgentSpec {
     pub tools: Vec<String>,
     /// Tools that run at the provider, sorted; those that a rule is about are not declared.
     pub provider_tools: Vec<ProviderTool>,
+    /// Servers whose tools it may use: those among `tools` that begin with `mcp__SERVER__`.
+    pub servers: BTreeMap<String, ServerSpec>,
     /// Skills it sees, sorted.
     pub skills: Vec<String>,
     /// Hooks that hold for it, in order, besides those that hold everywhere.
@@ -97,6 +99,28 @@ impl AgentSpec {
     /// Returns whether a person is asked, at the end of its limits, whether a session may use as much again.
     pub fn asks(&self) -> bool {
         self.on_exceed == OnExceed::Ask
+    }
+}
+
+/// A program that lends tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The longest that one call may take.
+    pub timeout: Duration,
+    /// The longest until it has told its tools.
+    pub start_timeout: Duration,
+    /// Whether it may run.
+    pub trusted: bool,
+}
+
+impl ServerSpec {
+    /// Returns what stands among an agent's tools for all of a server.
+    pub fn all_of(server: &str) -> String {
+        format!("mcp__{server}__*")
     }
 }
 

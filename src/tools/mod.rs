@@ -10,6 +10,7 @@ mod edit;
 mod files;
 mod glob;
 mod grep;
+mod mcp;
 mod patch;
 mod place;
 mod read;
@@ -23,6 +24,7 @@ mod toolbox;
 mod write;
 
 pub use files::Seen;
+pub use mcp::{Host, Served};
 pub use restore::{Before, RestoreError, before, put_back, sweep};
 pub use submit::Submit;
 pub use toolbox::Toolbox;

@@ -18,6 +18,7 @@ mod keys;
 mod mend;
 mod sandbox;
 mod schema;
+mod servers;
 mod stub;
 mod types;
 mod verbs;
@@ -33,6 +34,7 @@ pub use glob::{Misread, misread};
 pub use hooks::Hooks;
 pub use sandbox::{AgentSandbox, Network, Require};
 pub use schema::json_schema;
+pub use servers::Server;
 pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};
 pub use types::*;
 

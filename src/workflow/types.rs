@@ -4,6 +4,7 @@ use super::{
     flaws::Flaws,
     hooks::Hooks,
     sandbox::AgentSandbox,
+    servers::Server,
 };
 use crate::{
     event::Wake,
@@ -47,6 +48,8 @@ pub struct Workflow {
     pub hooks: Hooks,
     /// Permission rules for the whole workflow.
     pub permissions: Permissions,
+    /// Programs that lend tools to the agents.
+    pub servers: Entries<Server>,
     /// Skills that every agent sees.
     pub skills: Vec<Spanned<String>>,
     /// The steps.
@@ -57,7 +60,7 @@ pub struct Workflow {
     pub on_failure: Vec<Step>,
     /// Steps that run at the end of every run.
     pub finally: Vec<Step>,
-    /// Whether its hooks may run.
+    /// Whether its hooks and servers may run.
     pub trusted: bool,
     /// What somebody should look at although the file loads.
     pub warnings: Vec<Diagnostic>,
@@ -71,7 +74,7 @@ impl Workflow {
         self.agents.iter().filter_map(|(name, agent)| Some((name, &agent.sandbox.as_ref()?.value)))
     }
 
-    /// Takes out what allows tools without asking and what opens sandboxes, and has no hook run that stands in it: whoever wrote it is not trusted.
+    /// Takes out what allows tools without asking and what opens sandboxes, and has no hook or server run that stands in it: whoever wrote it is not trusted.
     pub fn distrust(&mut self) {
         self.trusted = false;
         self.permissions.allow.clear();

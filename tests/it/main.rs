@@ -37,6 +37,7 @@ mod killed_git;
 mod landing;
 mod language;
 mod left_out;
+mod lent;
 mod limits;
 mod live;
 mod llm;

@@ -4,6 +4,7 @@ use super::{
     command::{Checked, RED_LINES, last_lines, verified},
     place::{self, Author},
     rendered,
+    servers::lend_servers,
     session::{self, Opening, lend_submit, workspace},
 };
 use crate::{
@@ -23,12 +24,14 @@ const MISFITS_MAX: u32 = 3;
 pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, prompt: &str) -> Result<Success, Trouble> {
     let spec = chosen(&task.plan, &task.scope, spec)?;
     let place = place::make(task, step, None).await?;
-    let brief = brief(task, step, &spec, prompt, &place).await?;
+    let mut brief = brief(task, step, &spec, prompt, &place).await?;
     let (mut equipment, mut session) =
         task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), talk: &task.state.conversation, cancel: &task.cancel })?;
     lend_submit(&brief, &mut equipment, &mut session);
+    let lent = lend_servers(&mut brief, &mut equipment, &mut session).await?;
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());
     let ended = converse(task, step, &place, &brief, &mut worker).await;
+    lent.end().await;
     agent::note(worker.span(), &ended);
     ended
 }

@@ -294,6 +294,9 @@ impl Makings<'_> {
             "skills": skills, "skill_files": named("skill", &agent.skills), "hooks": named("hook", &agent.hooks),
             "cwd": agent.cwd.as_ref().map(|text| &text.value),
         });
+        if !agent.servers.is_empty() {
+            made_of["servers"] = agent.servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect();
+        }
         if agent.sandbox != SandboxSpec::default() {
             made_of["sandbox"] = json!([format!("{:?}", agent.sandbox.network), agent.sandbox.read, agent.sandbox.write]);
         }

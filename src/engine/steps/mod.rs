@@ -12,6 +12,7 @@ mod keep;
 mod merge;
 mod place;
 mod select;
+mod servers;
 mod services;
 mod session;
 mod shelf;

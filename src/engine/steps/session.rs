@@ -3,7 +3,7 @@
 //! A sub-agent is a helper session of the same node. It works in a worktree of its own, made of the files of the agent that
 //! asked for it as they are at that moment, through the same gate: the hooks of that agent come before its own, and what
 //! is denied to that agent is denied to it. What it changed the engine commits, and joins with the files of whoever asked.
-use super::{Services, Task, Unkept, Whose, Workplace, cut, place, services};
+use super::{Services, Task, Unkept, Whose, Workplace, cut, place, servers::lend_servers, services};
 use crate::{
     agent::{Account, Agent, Delegates, Delivered, Done, Equipment, Order, Session, Trouble, blocking, note},
     clock::{Pulse, Timestamp},
@@ -305,7 +305,7 @@ impl SubAgents {
         let may = |tool: &String| match tool.as_str() {
             NAME => own.max_depth > 0,
             "Bash" => true,
-            _ => own.access == Access::Write || toolbox.get(tool).is_some_and(|tool| tool.only_reads()),
+            _ => own.access == Access::Write || tool.starts_with("mcp__") || toolbox.get(tool).is_some_and(|tool| tool.only_reads()),
         };
         own.tools = own.tools.iter().filter(|tool| may(tool) && !own.rules.deny.contains(tool)).cloned().collect();
         Ok(Arc::new(own))
@@ -344,11 +344,13 @@ impl SubAgents {
         let place = self.workplace(&worktree, agent, order.base);
         let talk = known.map(|known| known.conversation.clone()).unwrap_or_default();
         let message = format!("{}{}", workspace(self.services(), node, &place), order.input["prompt"].as_str().unwrap_or_default());
-        let brief = brief(self.services(), &self.sessions.plan, agent, (&message, None));
+        let mut brief = brief(self.services(), &self.sessions.plan, agent, (&message, None));
         let opening = Opening { node, agent: agent.clone(), place: place.clone(), talk: &talk, cancel: order.cancel };
-        let (equipment, session) = self.sessions.open(opening)?;
+        let (mut equipment, mut session) = self.sessions.open(opening)?;
+        let lent = lend_servers(&mut brief, &mut equipment, &mut session).await?;
         let mut worker = Agent::new(&equipment, session, talk);
         let ended = self.converse(&brief, &mut worker, &place, order).await;
+        lent.end().await;
         note(worker.span(), &ended);
         let (text, work) = ended?;
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(order.name.to_owned(), worktree);

@@ -1,0 +1,123 @@
+//! Servers of tools: what they offer is called through the one gate, and they live as long as the session that was lent them.
+use crate::{
+    driver::{Drive, Line},
+    fixture::{Bench, outcome, results},
+};
+use serde_json::{Value, json};
+use spinney::event::{Event, Record};
+use std::fs;
+
+/// A server that notes all it hears outside of the worktree, and ends when its input does.
+const SERVER: &str = r#"#!/bin/sh
+heard=$1
+say() { printf '%s\n' "$1"; }
+answer() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}"; }
+text() { answer "{\"content\":[{\"type\":\"text\",\"text\":\"$1\"}]}"; }
+echo "begun $CLAUDE_PROJECT_DIR" >> "$heard"
+while read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
+    *'"tools/list"'*) answer '{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"at":{"type":"string"}},"required":["at"]},"annotations":{"readOnlyHint":true}},{"name":"put","inputSchema":{"type":"object"}}]}' ;;
+    *'"at":"die"'*) echo 'out of cheese' >&2; exit 3 ;;
+    *'"at":"much"'*) text "$(head -c 300000 /dev/zero | tr '\0' x)" ;;
+    *'"at":"wrong"'*) answer '{"content":[{"type":"text","text":"no such row"}],"isError":true}' ;;
+    *'"look"'*) echo look >> "$heard"; text 'row 42' ;;
+    *'"put"'*) echo put >> "$heard"; text 'it is put' ;;
+  esac
+done
+"#;
+
+fn bench(agent: &str) -> Bench {
+    let bench = Bench::new().executable("db.sh", SERVER).file(".gitignore", ".spinney/\n").commit("server");
+    let heard = bench.path("home").join("heard").display().to_string();
+    let workflow = format!(
+        "version: 1\nname: one\nmcp_servers:\n  db: {{ command: ./db.sh, args: [\"{heard}\"] }}\nagents:\n  worker: {{ system: \"You work.\", {agent} }}\nsteps:\n  work: {{ agent: worker, prompt: \"Do it.\" }}\n"
+    );
+    let bench = bench.workflow("one", &workflow);
+    bench.spinney(&["trust", "--yes"]).code(0);
+    bench
+}
+
+fn heard(bench: &Bench) -> String {
+    fs::read_to_string(bench.path("home").join("heard")).unwrap_or_default()
+}
+
+fn drive<'b>(bench: &'b Bench, calls: Vec<(&'static str, Value)>) -> Drive<'b> {
+    bench.drive(move |sent, _| match calls.get(sent.turn()) {
+        Some((tool, input)) => Line::call(tool, input.clone()),
+        None => Line::say("done"),
+    })
+}
+
+fn declared(records: &[Record]) -> Vec<String> {
+    let of = |record: &Record| if let Event::AgentBriefed { brief, .. } = &record.event { Some(brief.tools.clone()) } else { None };
+    records.iter().find_map(of).unwrap_or_default().into_iter().map(|tool| tool.name).filter(|name| name.starts_with("mcp__")).collect()
+}
+
+#[test]
+fn a_servers_tools_are_declared_and_called_and_what_fails_is_told() {
+    let bench = bench("access: write");
+    let look = |at: &str| ("mcp__db__look", json!({"at": at}));
+    let records =
+        drive(&bench, vec![look("a"), ("mcp__db__put", json!({})), look("wrong"), ("mcp__db__look", json!({})), look("much"), look("die"), look("a")])
+            .run("one")
+            .1;
+    assert_eq!(declared(&records), ["mcp__db__look", "mcp__db__put"]);
+    let all = results(&records, "work");
+    assert_eq!((all[0].1, all[0].2), (false, "row 42"));
+    assert_eq!((all[1].1, all[1].2), (false, "it is put"));
+    assert_eq!((all[2].1, all[2].2), (true, "no such row"));
+    assert!(all[3].1 && all[3].2.contains("is required"), "{all:?}");
+    assert!(all[4].2.len() < 200_000 && all[4].2.contains("bytes not shown"), "{}", all[4].2.len());
+    assert!(all[5].1 && all[5].2.contains("out of cheese") && all[5].2.contains("may or may not have done"), "{all:?}");
+    assert_eq!((all[6].1, all[6].2), (false, "row 42"), "it is started again");
+    let heard = heard(&bench);
+    assert_eq!(heard.matches("begun /").count(), 2, "{heard}");
+}
+
+#[test]
+fn who_reads_has_the_tools_that_read_and_rules_forbid_as_everywhere() {
+    let bench = bench("tools: [Read, mcp__db__look, mcp__db__put], permissions: { deny: [\"mcp__db__look(at:b)\", mcp__db__put] }");
+    let plan = bench.spinney(&["plan", "one"]).code(0).out;
+    assert!(plan.contains("Read, mcp__db__look"), "{plan}");
+    let drive = drive(&bench, vec![("mcp__db__look", json!({"at": "a"})), ("mcp__db__look", json!({"at": "b"})), ("mcp__db__put", json!({}))]);
+    let records = drive.run("one").1;
+    assert_eq!(declared(&records), ["mcp__db__look"]);
+    let all = results(&records, "work");
+    assert_eq!((all[0].1, all[0].2), (false, "row 42"));
+    assert!(all[1].1 && all[1].2.contains("mcp__db__look(at:b)"), "{all:?}");
+    assert!(all[2].1 && all[2].2.contains("there is no tool `mcp__db__put`"), "{all:?}");
+    assert!(!heard(&bench).contains("put"));
+}
+
+#[test]
+fn a_server_of_a_workflow_that_nobody_trusts_does_not_run_and_one_that_fails_says_why() {
+    let bench = bench("access: write");
+    let file = bench.repo().join(".spinney/workflows/one.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("You work", "You do")).unwrap();
+    let failed = |bench: &Bench| {
+        let (_, records) = drive(bench, Vec::new()).run("one");
+        outcome(&records, "work").to_string()
+    };
+    let said = failed(&bench);
+    assert!(said.contains("is not trusted") && said.contains("spinney trust"), "{said}");
+    assert_eq!(heard(&bench), "");
+    fs::write(&file, text.replace("./db.sh, args: [", "sh, args: [-c, \"echo no configuration >&2; exit 1\", ")).unwrap();
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let said = failed(&bench);
+    assert!(said.contains("no configuration"), "{said}");
+}
+
+#[test]
+fn a_call_that_was_under_way_when_the_program_died_is_not_made_again() {
+    let bench = bench("access: write");
+    let drive = drive(&bench, vec![("mcp__db__put", json!({}))]);
+    drive.run_until("one", |record| matches!(&record.event, Event::ToolStarted { .. }));
+    let records = drive.resume("one").1;
+    let all = results(&records, "work");
+    assert!(all[0].1 && all[0].2.contains("It may or may not have had its effect"), "{all:?}");
+    assert_eq!(declared(&records), ["mcp__db__look", "mcp__db__put"]);
+    assert!(heard(&bench).matches("put").count() <= 1);
+}
