@@ -19,7 +19,7 @@ use crate::{
     event::{Brief, Event, Failure, FailureKind, Form, NodeId, Why},
     git::{KILLED, Workspaces, Worktree},
     hooks::{Hooks, Permissions},
-    journal::{Blobs, Closed, Conversation, Ending, Next, Prefix, Recorder, Spent, more},
+    journal::{Blobs, Closed, Conversation, DISK, Ending, MEMORY, Next, OPEN_FILES, Prefix, ROOM, Recorder, Spent, more},
     llm::{Model, ModelCall, ModelError, ModelErrorKind, Ordinal},
     message::{Message, Reply},
     plan::AgentSpec,
@@ -193,16 +193,15 @@ pub(crate) fn stopping(failure: Failure) -> Failure {
 /// Returns what can be done where the system said to this program, or to git, which has words of its own, that the machine is at an end:
 /// of a disk, of what a process may hold, of patience with another's lock.
 fn of_the_machine(message: &str) -> Option<&'static str> {
-    const ROOM: &str = "make room on that file system";
     const SAID: [(&str, &str); 9] = [
         ("No space left on device", ROOM),
         ("Disk quota exceeded", ROOM),
         ("Out of diskspace", ROOM),
         ("disk is full", ROOM),
         ("Read-only file system", "see why that file system takes no writes any more"),
-        ("Input/output error", "see what ails that disk"),
-        ("Too many open files", "let a process have more open files (`ulimit -n`)"),
-        ("Cannot allocate memory", "see what takes the memory"),
+        ("Input/output error", DISK),
+        ("Too many open files", OPEN_FILES),
+        ("Cannot allocate memory", MEMORY),
         (KILLED, "see what ends git: where memory is short the system does, and its log says so"),
     ];
     let said = SAID.into_iter().find(|(said, _)| message.contains(said)).map(|(_, mend)| mend);

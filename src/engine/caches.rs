@@ -4,7 +4,7 @@
 //! The user's own are to read at most: whatever is written there is found by everybody. What they hold already is linked into
 //! the run's, thing by thing where it is never changed once it is there, so that a command writes beside it.
 use super::{Ended, EngineError};
-use crate::tasks;
+use crate::{journal::remove_all, tasks};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -64,7 +64,7 @@ pub(super) async fn until_over(folder: PathBuf, run: impl Future<Output = Result
     let ended = run.await;
     if matches!(ended, Ok(Ended::Finished(_))) {
         // What is left of them takes room and does no harm.
-        let _ = tasks::blocking(move || fs::remove_dir_all(folder)).await;
+        let _ = tasks::blocking(move || remove_all(&folder)).await;
     }
     ended
 }

@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     event::{CommitId, Delivery, Event, MergeProgress, NodeId, Outcome, Record, RunId, RunStarted, SelectProgress, because},
     git::{Expected, GitError, RefMove, Repository, Workspaces, branch_of, short_name},
-    journal::{self, Lease, RunDir},
+    journal::{self, Lease, RunDir, remove_all},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -51,7 +51,7 @@ pub enum Fate {
 pub fn clean(repo: &Repository, cleaning: &Cleaning) -> Result<Vec<(RunId, Fate)>, CleanError> {
     let state = RunDir::state(repo.main_checkout());
     if !cleaning.dry_run {
-        RunDir::sweep(&state).map_err(|source| journal::RunDirError::Io { path: state.clone(), source })?;
+        RunDir::sweep(&state);
     }
     let mut runs = RunDir::list(&state)?;
     runs.extend(orphans(repo, &cleaning.cache)?);
@@ -446,5 +446,5 @@ fn remove(repo: &Repository, state: &Path, run: &RunId, cleaning: &Cleaning) -> 
 }
 
 fn delete(folder: &Path) -> Result<(), RemoveError> {
-    fs::remove_dir_all(folder).map_err(|source| RemoveError::Io { path: folder.display().to_string(), source })
+    remove_all(folder).map_err(|source| RemoveError::Io { path: folder.display().to_string(), source })
 }

@@ -6,13 +6,13 @@
 use crate::{
     clock::Timestamp,
     event::{BlobId, NodeId},
-    journal::{account, mend_of},
+    journal::{account, mend_of, sync_folder},
     secrets::Secrets,
 };
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -153,7 +153,7 @@ impl Inbox {
         }
         // What was refused before under this name is not this letter.
         let _ = fs::remove_file(self.path(&name, REFUSAL));
-        sync(&self.dir).map_err(failed(&self.dir))?;
+        sync_folder(&self.dir).map_err(failed(&self.dir))?;
         Ok(name)
     }
 
@@ -224,16 +224,6 @@ fn name(letter: &Letter) -> String {
         Says::Cancel => CANCEL.to_owned(),
         Says::Word(_) => format!("word-{:016}-{:08x}", letter.at.0, fastrand::u32(..)),
     }
-}
-
-#[cfg(unix)]
-fn sync(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
-#[cfg(not(unix))]
-fn sync(_dir: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -63,6 +63,8 @@ pub(super) struct People {
     look: Interval,
     /// Letters that were seen and not taken up yet.
     seen: VecDeque<String>,
+    /// Letters that were taken up and cannot be taken away.
+    stuck: BTreeSet<String>,
     in_hand: Option<(String, Taken)>,
     /// Questions that were asked in this process.
     asked: HashMap<(NodeId, String), CancellationToken>,
@@ -84,6 +86,7 @@ impl People {
             cancel: cancel.clone(),
             look,
             seen: VecDeque::new(),
+            stuck: BTreeSet::new(),
             in_hand: None,
             asked: HashMap::new(),
             asking: Tasks::default(),
@@ -93,7 +96,8 @@ impl People {
     /// Returns a letter that is there now.
     pub(super) fn letter(&mut self) -> Option<Heard> {
         if self.seen.is_empty() {
-            self.seen = self.services.as_ref().map(|services| services.inbox.waiting().into()).unwrap_or_default();
+            let waiting = self.services.as_ref().map(|services| services.inbox.waiting()).unwrap_or_default();
+            self.seen = waiting.into_iter().filter(|name| !self.stuck.contains(name)).collect();
         }
         self.seen.pop_front().map(Heard::Letter)
     }
@@ -161,6 +165,7 @@ impl People {
         };
         if let Err(error) = done {
             tracing::warn!(target: trace::TARGET, "the letter {name} could not be taken away: {error}");
+            self.stuck.insert(name);
         }
     }
 

@@ -418,12 +418,12 @@ impl Project {
     }
 }
 
-/// Returns the hooks that stand in the files of a plan and of all that it calls.
 /// Writes one thing behind what it is about, and several below it.
 fn in_lines(things: &[String]) -> String {
     if let [one] = things { one.clone() } else { things.iter().map(|thing| format!("\n  {thing}")).collect() }
 }
 
+/// Returns the hooks that stand in the files of a plan and of all that it calls.
 fn written(plan: &Plan) -> Vec<&WrittenHooks> {
     let mut seen = HashSet::new();
     plan.all().into_iter().flat_map(|plan| plan.written.iter()).filter(|hooks| seen.insert(hooks.name.as_str())).collect()

@@ -176,12 +176,12 @@ pub enum GitError {
         /// How many there are.
         files: usize,
     },
-    /// Files of the checkout may have been moved and their branch was not; what was begun stays to be taken back.
-    #[error("{reason}; the files that it may have changed could not be looked at: {why}")]
+    /// Files of the checkout, or its branch, may have been moved; what was begun stays to be ended.
+    #[error("{reason}; what it has begun could not be ended: {why}")]
     LandingLeft {
-        /// Why the branch did not move.
+        /// Why the branch did not move, or that it did.
         reason: String,
-        /// Why the files did not go back.
+        /// Why what was begun was not ended.
         why: String,
     },
     /// Git refused or failed.

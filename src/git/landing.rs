@@ -33,7 +33,7 @@ use crate::{event::CommitId, sandbox};
 use back::take_back;
 use std::{
     ffi::OsString,
-    fs,
+    fs, io,
     ops::Deref,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -148,19 +148,23 @@ impl Landing<'_> {
         loop {
             tries += 1;
             let moved = self.attempt(&held, from, to);
-            let now = repository.head()?;
+            // Where it cannot be told how far it has come, everything stays for whoever lands next.
+            let now = match repository.head() {
+                Ok(now) => now,
+                Err(error) => return Err(held.left("it is not known whether the branch has moved", &error)),
+            };
             let failed = match moved {
                 Err(failed) if now.commit != *to => failed,
-                Ok(()) | Err(_) => return held.keep(),
+                Ok(()) | Err(_) => return held.keep().map_err(|error| held.left("the branch has moved", &error)),
             };
             match take_back(repository, &from.commit, to) {
                 Ok(left) if left.is_empty() => {}
                 Ok(left) => return Err(GitError::HalfLanded { paths: left, reason: failed.to_string() }),
-                Err(error) => {
-                    // The lock stays, so that whoever lands next takes the files back, and nobody commits them before.
-                    held.leave();
-                    return Err(GitError::LandingLeft { reason: failed.to_string(), why: error.to_string() });
-                }
+                Err(error) => return Err(held.left(&failed.to_string(), &error)),
+            }
+            // A lock of a ref stays of which it cannot be told now whose it is: whoever lands next has to know that it may be ours.
+            if let GitError::CheckoutBusy { .. } = &failed {
+                return Err(held.left(&failed.to_string(), &failed));
             }
             stands(&now)?;
             if !matches!(failed, GitError::Killed { .. }) || tries == TRIES {
@@ -189,19 +193,28 @@ impl Landing<'_> {
         let Landing { repository, .. } = self;
         let moves = format!("start\nupdate HEAD {to} {0}\nupdate ORIG_HEAD {0}\nprepare\n{end}\n", from.commit);
         let args = repository.as_the_user(&["update-ref", "-m", &format!("merge {to}: Fast-forward"), "--stdin"]);
-        match repository.program().run_once(&args, repository.root(), moves.as_bytes())? {
-            Some(moved) if moved.is_success() => Ok(()),
-            Some(moved) => Err(program::failed("update-ref HEAD".to_owned(), &moved)),
-            None => {
+        match repository.program().run_once(&args, repository.root(), moves.as_bytes()) {
+            Ok(Some(moved)) if moved.is_success() => Ok(()),
+            Ok(Some(moved)) => Err(program::failed("update-ref HEAD".to_owned(), &moved)),
+            Ok(None) => {
                 unlock(repository, from, to)?;
                 Err(killed(&args))
             }
+            // It was killed, too.
+            Err(error @ GitError::TimedOut { .. }) => {
+                unlock(repository, from, to)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
         }
     }
 
     fn pick_up(&self) -> Result<(), GitError> {
         let repository = self.repository;
         let held = Held::of(repository);
+        if !is_held(&held.lock) {
+            return Ok(());
+        }
         let said = fs::read(&held.lock).unwrap_or_default();
         let Some(said) = std::str::from_utf8(&said).ok().and_then(|said| said.strip_prefix(HELD)) else { return Ok(()) };
         // Nobody else lands now: whoever has left this is dead. A git of its own may live on for a moment, and leaves its lock where it died too.
@@ -244,9 +257,10 @@ struct Held {
 struct Holding(Held);
 
 impl Holding {
-    /// Leaves everything as a death would.
-    fn leave(self) {
+    /// Leaves everything as a death would: the lock stays, so that whoever lands next ends it, and nobody commits the files before.
+    fn left(self, reason: &str, why: &GitError) -> GitError {
         std::mem::forget(self);
+        GitError::LandingLeft { reason: reason.to_owned(), why: why.to_string() }
     }
 }
 
@@ -313,7 +327,10 @@ fn unlock(repository: &Repository, from: &Head, to: &CommitId) -> Result<(), Git
     let mut locks = vec![(of_checkout("HEAD"), None), (of_checkout("ORIG_HEAD"), Some(&from.commit))];
     locks.extend(from.branch.iter().map(|branch| (lock_of(&repository.common_dir().join(branch)), Some(to))));
     for (lock, holds) in locks {
-        let Ok(said) = fs::read(&lock) else { continue };
+        let said = match fs::read(&lock) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            said => said.map_err(GitError::io("read", &lock))?,
+        };
         let is_ours = holds.is_some_and(|commit| said == format!("{commit}\n").as_bytes()) || (said.is_empty() && is_left(repository, &lock));
         if !is_ours {
             return Err(GitError::CheckoutBusy { lock });

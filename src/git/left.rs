@@ -39,8 +39,8 @@ impl Repository {
         paths.dedup();
         let is_landing = match own_folder(self).and_then(|folder| Lock::attempt(&folder.join("landing"))) {
             Ok(turn) => turn.is_none(),
-            // Nothing that stands on such a disk is anybody's to end.
-            Err(GitError::Io { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => true,
+            // Nothing that stands where nothing can be written is anybody's to end.
+            Err(GitError::Io { source, .. }) if matches!(source.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) => true,
             Err(error) => return Err(error),
         };
         let found = paths.into_iter().filter_map(|path| {

@@ -2,7 +2,7 @@
 use super::{error::GitError, repository::Repository};
 use std::{
     fs::{self, File},
-    io::ErrorKind,
+    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
 };
 use tempfile::TempPath;
@@ -40,7 +40,9 @@ impl Lock {
 /// Makes a lock as git does, by a file that nobody else can make, which says whose it is from its first moment on; returns whether
 /// it was free. It is written as a `draft` on the same file system first, which nobody else writes at the same time.
 pub(super) fn say(lock: &Path, draft: &Path, words: &str) -> Result<bool, GitError> {
-    fs::write(draft, words).map_err(GitError::io("write", draft))?;
+    // With its words on the disk: after a loss of power nobody could tell whose an empty one is.
+    let written = File::create(draft).and_then(|mut file| file.write_all(words.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(GitError::io("write", draft))?;
     let draft = TempPath::try_from_path(draft).map_err(GitError::io("write", draft))?;
     match draft.persist_noclobber(lock) {
         Ok(()) => Ok(true),

@@ -47,12 +47,11 @@ pub(super) fn is_registered(admin: &Path, files: &Path) -> bool {
 
 /// Removes whatever has this name, so that a file can be written there and nowhere else.
 pub(super) fn clear(file: &Path) -> Result<(), GitError> {
-    match fs::symlink_metadata(file) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(file),
-        Ok(_) => fs::remove_file(file),
-        Err(_) => Ok(()),
+    let cleared = fs::symlink_metadata(file).and_then(|found| if found.is_dir() { fs::remove_dir_all(file) } else { fs::remove_file(file) });
+    match cleared {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        cleared => cleared.map_err(GitError::io("remove", file)),
     }
-    .map_err(GitError::io("remove", file))
 }
 
 /// Puts the worktree's own HEAD at a commit, whatever was made of it.

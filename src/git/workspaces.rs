@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     event::{BlobId, CommitId, RunId},
+    journal::remove_all,
     secrets::Secrets,
 };
 use std::{
@@ -547,7 +548,7 @@ impl Workspaces {
     fn delete(&self, path: &Path) -> Result<(), GitError> {
         register::forget(&self.repository, path)?;
         match fs::symlink_metadata(path) {
-            Ok(found) if found.is_dir() && path.parent() == Some(&self.folder) => remove_all(path),
+            Ok(found) if found.is_dir() && path.parent() == Some(&self.folder) => remove_all(path).map_err(GitError::io("remove", path)),
             Ok(_) => Err(GitError::Occupied { slug: path.display().to_string(), reason: "it is not a folder" }),
             Err(_) => Ok(()),
         }
@@ -596,34 +597,6 @@ impl Workspaces {
         }
         self.write_note(&worktree.slug, &note)
     }
-}
-
-/// Removes a folder with all that is in it; folders that were made read-only, as package caches are, are opened first.
-fn remove_all(path: &Path) -> Result<(), GitError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            open_folders(path)?;
-            fs::remove_dir_all(path)
-        }
-        result => result,
-    }
-    .map_err(GitError::io("remove", path))
-}
-
-/// Gives the owner all rights to a folder and to those in it, without following links.
-pub(super) fn open_folders(top: &Path) -> Result<(), GitError> {
-    let mut folders = vec![top.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let rights = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
-        fs::set_permissions(&folder, rights).map_err(GitError::io("open", &folder))?;
-        for entry in fs::read_dir(&folder).map_err(GitError::io("read", &folder))? {
-            let entry = entry.map_err(GitError::io("read", &folder))?;
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                folders.push(entry.path());
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Accepts what can be a folder's name everywhere and a part of a ref's.

@@ -4,7 +4,8 @@
 //! other users: a journal holds what an agent read. A repository may bring a `.spinney` of its own, so neither it nor
 //! `state` may be a link, which would let a repository choose where this program writes.
 use super::{rest::sync_folder, store};
-use crate::{clock::Timestamp, event::RunId};
+use crate::{clock::Timestamp, event::RunId, trace};
+use rustix::io::Errno;
 use std::{
     cmp::Reverse,
     fs, io,
@@ -112,7 +113,13 @@ impl RunDirError {
 /// What can be done where something is not writable for want of a right.
 pub(super) const WRITABLE: &str = "see that this user may write there, and that the file system is not mounted read-only";
 /// What can be done where there is no room.
-pub(super) const ROOM: &str = "make room on that file system";
+pub(crate) const ROOM: &str = "make room on that file system";
+/// What can be done where a process may open no file more.
+pub(crate) const OPEN_FILES: &str = "let a process have more open files (`ulimit -n`)";
+/// What can be done where there is no memory.
+pub(crate) const MEMORY: &str = "see what takes the memory";
+/// What can be done where a disk fails.
+pub(crate) const DISK: &str = "see what ails that disk";
 
 /// Returns what can be done where a file or folder could not be used, where its kind says that.
 pub(crate) fn mend_of(error: &io::Error) -> Option<&'static str> {
@@ -120,7 +127,12 @@ pub(crate) fn mend_of(error: &io::Error) -> Option<&'static str> {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(WRITABLE),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(ROOM),
         io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::AlreadyExists => Some("move aside what stands there"),
-        _ => None,
+        _ => match Errno::from_io_error(error)? {
+            Errno::MFILE | Errno::NFILE => Some(OPEN_FILES),
+            Errno::NOMEM => Some(MEMORY),
+            Errno::IO => Some(DISK),
+            _ => None,
+        },
     }
 }
 
@@ -200,22 +212,24 @@ impl RunDir {
         leaving.push(name);
         let leaving = self.path.with_file_name(leaving);
         fs::rename(&self.path, &leaving)?;
-        fs::remove_dir_all(leaving)
+        remove_all(&leaving)
     }
 
-    /// Removes what deaths have left of folders that were being removed.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn sweep(state: &Path) -> io::Result<()> {
-        let Ok(entries) = fs::read_dir(state.join("runs")) else { return Ok(()) };
+    /// Removes what deaths have left of folders that were being removed. What cannot be removed stays for the next time: it holds up
+    /// nobody.
+    pub(crate) fn sweep(state: &Path) {
+        let Ok(entries) = fs::read_dir(state.join("runs")) else { return };
         let left = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(LEAVING.as_bytes()));
-        left.map(|entry| entry.path()).try_for_each(fs::remove_dir_all)
+        for path in left.map(|entry| entry.path()) {
+            if let Err(error) = remove_all(&path) {
+                tracing::warn!(target: trace::TARGET, "`{}` could not be removed: {error}", path.display());
+            }
+        }
     }
 
     /// Removes the folder of a run that has not begun. What cannot be removed is shown as a run without a record.
     pub(crate) fn discard(&self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove_all(&self.path);
     }
 
     /// Returns what of its folder stands in the place of something else, where `misplaced` finds it.
@@ -326,6 +340,38 @@ fn unwritten(path: &Path, source: io::Error) -> RunDirError {
         io::ErrorKind::NotADirectory => RunDirError::NotAFolder { path },
         _ => RunDirError::Io { path, source },
     }
+}
+
+/// Removes a folder with all that is in it; folders that were made read-only, as package caches are, are opened first.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_folders(path)?;
+            fs::remove_dir_all(path)
+        }
+        result => result,
+    }
+}
+
+/// Gives the owner all rights to a folder and to those in it, without following links.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn open_folders(top: &Path) -> io::Result<()> {
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

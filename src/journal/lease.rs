@@ -3,7 +3,7 @@
 //! The lock is on an open file, never on the file's existence, so there is nothing stale to clean up. The file says who
 //! holds it, for the message to whoever comes second; it is never deleted, since that would let two owners lock two files
 //! of one name. Where somebody else deletes it all the same, the folder is locked too, and is the same one for everybody.
-use super::folder::{ROOM, WRITABLE, mend_of};
+use super::folder::mend_of;
 use crate::clock::Timestamp;
 use std::{
     fmt,
@@ -137,10 +137,10 @@ impl LeaseError {
     /// What can be done about it.
     pub fn hint(&self) -> Option<&'static str> {
         let LeaseError::Io { source, .. } = self else { return None };
-        Some(match mend_of(source) {
-            Some(mend @ (WRITABLE | ROOM)) => mend,
-            Some(_) | None => "`spinney doctor --repair` puts aside what stands there",
-        })
+        match source.kind() {
+            io::ErrorKind::Other | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => Some("`spinney doctor --repair` puts aside what stands there"),
+            _ => mend_of(source),
+        }
     }
 }
 

@@ -29,12 +29,14 @@ pub use blobs::{BlobError, Blobs};
 pub(crate) use blobs::{clear_unfinished, read_plain, write_whole};
 pub use conversation::{Answered, Call, Conversation, Ending, Next, Question, Started, Talk, Tally};
 pub(crate) use conversation::{CARRIES, PERSON};
+#[cfg(test)]
+pub(crate) use folder::open_folders;
+pub(crate) use folder::{DISK, MEMORY, OPEN_FILES, ROOM, STATE, mend_of, misplaced, remove_all};
 pub use folder::{RunDir, RunDirError};
-pub(crate) use folder::{STATE, mend_of, misplaced};
 pub use lease::{Lease, LeaseError};
 pub use prefix::{Prefix, Unlike};
 pub(crate) use queue::Queue;
-pub(crate) use rest::sync_around;
+pub(crate) use rest::{sync_around, sync_folder};
 pub use spent::Spent;
 pub(crate) use state::account;
 pub use state::{Branch, Deeds, Done, FINALLY, Fan, FrameState, IllegalEvent, NodeState, ON_FAILURE, Phase, RunState, Todo, Word, Workspace};

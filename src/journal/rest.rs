@@ -72,12 +72,12 @@ pub(crate) fn sync_around(folder: &Path) -> io::Result<()> {
 
 /// Takes a folder's entries to the disk: what is synced in a folder that is lost with the power is lost too.
 #[cfg(unix)]
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 #[cfg(not(unix))]
-pub(super) fn sync_folder(_path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 

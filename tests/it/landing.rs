@@ -87,6 +87,56 @@ fn a_landing_that_died_is_ended_by_the_next() {
     is_clean(&bench);
 }
 
+#[test]
+fn what_stands_behind_a_link_is_none_of_the_checkouts() {
+    let yaml = "version: 1\nname: copy\nsteps: { make: { run: \"rm d && mkdir d && echo hi > d/x\", scope: [\"**\"] } }\n";
+    let bench = Bench::new().workflow("copy", yaml);
+    let shared = bench.repo().with_file_name("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join("x"), "hi\n").unwrap();
+    std::os::unix::fs::symlink("../shared", bench.repo().join("d")).unwrap();
+    let bench = bench.commit("a link");
+    bench.run("copy", "conversations: []", &[]).0.code(0);
+    let run = bench.newest().0;
+    let is_as_before = || bench.repo().join("d").is_symlink() && fs::read(shared.join("x")).is_ok_and(|found| found == b"hi\n");
+    // Another git has locked the branch: nothing is moved.
+    let lock = bench.repo().join(".git/refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    bench.spinney(&["land", &run]).code(1);
+    assert!(is_as_before());
+    fs::remove_file(lock).unwrap();
+    // And where a landing died before its first file.
+    let to = bench.git(&["rev-parse", &format!("spinney/{run}")]);
+    left(&bench, to.trim(), &[]);
+    bench.spinney(&["doctor", "--repair"]);
+    assert!(is_as_before());
+    bench.spinney(&["land", &run]).code(0);
+    assert!(!bench.repo().join("d").is_symlink() && bench.repo().join("d/x").exists() && shared.join("x").exists());
+    is_clean(&bench);
+}
+
+#[test]
+fn a_landing_that_died_over_a_new_submodule_is_ended() {
+    let bench = Bench::new();
+    let from = bench.git(&["rev-parse", "HEAD"]);
+    bench.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},sub", from.trim())]);
+    bench.git(&["commit", "-q", "-m", "a submodule"]);
+    let to = bench.git(&["rev-parse", "HEAD"]);
+    bench.git(&["reset", "-q", "--hard", from.trim()]);
+    for is_empty in [true, false] {
+        left(&bench, to.trim(), &[]);
+        fs::create_dir_all(bench.repo().join("sub")).unwrap();
+        if !is_empty {
+            fs::write(bench.repo().join("sub/kept.txt"), "somebody's").unwrap();
+        }
+        let said = bench.spinney(&["doctor", "--repair"]);
+        assert!(said.out.contains("mended"), "{}", said.out);
+        is_clean(&bench);
+        assert_eq!(bench.repo().join("sub").exists(), !is_empty);
+    }
+    assert!(bench.repo().join("sub/kept.txt").exists());
+}
+
 /// The locks of refs that a git leaves which is killed, alone or with the program, as it moves the branch.
 #[test]
 fn what_a_git_has_locked_that_died_over_a_landing_is_free_again_and_the_locks_of_others_stay() {

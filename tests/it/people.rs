@@ -502,3 +502,17 @@ fn who_stops_watching_stops_nothing_else() {
     bench.spinney(&["approve", &run.0]).code(0);
     ended(held, 0);
 }
+
+#[test]
+fn a_letter_that_cannot_be_taken_away_holds_nobody_up() {
+    let yaml = "version: 1\nname: gated\nsteps:\n  gate: { approve: { message: \"Go?\" } }\n";
+    let bench = Bench::new().workflow("gated", yaml);
+    bench.run("gated", "conversations: []", &[]).0.code(3);
+    let run = bench.newest();
+    let inbox = bench.repo().join(format!(".spinney/state/runs/{run}/inbox"));
+    fs::create_dir_all(inbox.join("bad.refused")).unwrap();
+    fs::write(inbox.join("bad.json"), "{").unwrap();
+    bench.spinney(&["resume", &run.0]).code(3);
+    bench.spinney(&["approve", &run.0]).code(0);
+    assert!(inbox.join("bad.json").exists());
+}

@@ -5,7 +5,7 @@ use crate::{
     git::{
         error::GitError,
         lock::own_folder,
-        objects::{Blob, Change},
+        objects::{Blob, Change, Mode},
         path,
         process::Git,
         program,
@@ -28,18 +28,27 @@ pub(super) fn take_back(repository: &Repository, from: &CommitId, to: &CommitId)
     let place = |change: &Change| repository.root().join(path::file(&path::unquote(&change.path)));
     let (mut back, mut left) = (Vec::new(), Vec::new());
     for change in &changes {
-        let is_there = fs::symlink_metadata(place(change)).is_ok();
-        let begun = || change.after.as_ref().is_some_and(|after| is_begun(repository, &place(change), after));
+        // What stands behind a link is none of the checkout's.
+        let file = place(change);
+        let mut above = file.ancestors().skip(1).take_while(|folder| *folder != repository.root());
+        let is_behind_a_link = above.any(|folder| fs::symlink_metadata(folder).is_ok_and(|found| found.is_symlink()));
+        let is_there = !is_behind_a_link && fs::symlink_metadata(&file).is_ok();
+        let begun = || change.after.as_ref().is_some_and(|after| is_begun(repository, &file, after));
         let is_neither = not_of_to.contains(&change.path) && !begun();
         match (&change.before, &change.after) {
             (Some(_), Some(_)) if is_neither => {}
             (Some(_), None) if is_there => {}
             (Some(_), _) => back.extend([path::unquote(&change.path), vec![0]].concat()),
             (None, _) if is_there && is_neither => left.push(change.path.clone()),
-            (None, _) if is_there => {
-                fs::remove_file(place(change)).map_err(GitError::io("remove", place(change)))?;
+            (None, after) if is_there => {
+                let is_folder = after.as_ref().is_some_and(|after| after.mode == Mode::Gitlink);
+                match if is_folder { fs::remove_dir(&file) } else { fs::remove_file(&file) } {
+                    // Somebody has put something into the folder of a submodule.
+                    Err(_) if is_folder => left.push(change.path.clone()),
+                    removed => removed.map_err(GitError::io("remove", &file))?,
+                }
                 // And the folders that were made for it; the first that holds something else ends this.
-                let _ = place(change).ancestors().skip(1).take_while(|folder| *folder != repository.root()).try_for_each(fs::remove_dir);
+                let _ = file.ancestors().skip(1).take_while(|folder| *folder != repository.root()).try_for_each(fs::remove_dir);
             }
             (None, _) => {}
         }

@@ -283,7 +283,7 @@ fn read_only_folders_are_removed_too() {
     for folder in ["top/cache/pkg", "top/cache"] {
         fs::set_permissions(fixture.path("cache").join(folder), std::os::unix::fs::PermissionsExt::from_mode(0o500)).expect("a mode");
     }
-    crate::git::workspaces::open_folders(&fixture.path("cache/top")).expect("they open");
+    crate::journal::open_folders(&fixture.path("cache/top")).expect("they open");
     assert_eq!(mode(&fixture.path("cache/top/cache/pkg")), 0o700);
     assert_eq!(mode(&fixture.path("home")), home, "links are not followed");
 }
