@@ -453,8 +453,8 @@ fn provider_tools_are_declared_in_each_protocols_words_or_refused() {
     }
     let server = Hosted::start(|_| (Answer::Say(done("Done.")), Delivery::default()));
     let bench = bench(Wire::Chat, &server).workflow("one", &searching(""));
-    let said = bench.spinney(&["run", "one", "--model", "openai/any"]).code(1);
-    assert!(said.out.contains("no tools that run at the provider") && server.asked().is_empty(), "{}", said.out);
+    let said = bench.spinney(&["run", "one", "--model", "openai/any"]).code(2);
+    assert!(said.err.contains("E086") && said.err.contains("has no `web_search`") && server.asked().is_empty(), "{}", said.err);
 }
 
 #[test]
