@@ -11,7 +11,7 @@ use opentelemetry::{
     trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState},
 };
 use std::fmt::Display;
-use tracing::{Span, field::Empty, info_span};
+use tracing::{Level, Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 /// The target of every span that is exported.
@@ -46,10 +46,13 @@ pub const ATTRIBUTES: &[&str] = &[
     "gen_ai.usage.input_tokens",
     "gen_ai.usage.output_tokens",
     "gen_ai.workflow.name",
+    "server.address",
+    "server.port",
     "spinney.attempt",
     "spinney.hook.event",
     "spinney.hook.name",
     "spinney.hook.verdict",
+    "spinney.network.verdict",
     "spinney.node",
     "spinney.outcome",
     "spinney.run.id",
@@ -161,6 +164,14 @@ pub fn judged(span: &Span, verdict: &str) {
     // Each of the two spans has one of these; recording one that it lacks does nothing.
     span.record("spinney.tool.verdict", verdict);
     span.record("spinney.hook.verdict", verdict);
+}
+
+/// Notes as an event that a command asked for a host of the network, and in one word what came of it: `allowed`, `refused` or `unreachable`.
+pub fn reached(host: &impl Display, port: u16, verdict: &str) {
+    tracing::event!(
+        target: TARGET, Level::INFO,
+        server.address = %host, server.port = port, spinney.network.verdict = verdict, "spinney.network",
+    );
 }
 
 /// Notes on any span that what it stands for failed: the kind for programs, the message for people. The message is in our

@@ -150,17 +150,18 @@ impl Context {
         let live = io::stdout().is_terminal() && environment.get("TERM").is_none_or(|term| term != "dumb");
         let color = live && !environment.contains_key("NO_COLOR");
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-        Context { settings: Context::settings(environment, directory), color, live, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
+        let settings = Settings { program: std::env::current_exe().ok(), ..Context::settings(environment, directory) };
+        Context { settings, color, live, interactive, out: Box::new(io::stdout()), err: Box::new(io::stderr()) }
     }
 
-    /// Works out the user's folders from an environment, as the XDG base directories say.
+    /// Works out the user's folders from an environment, as the XDG base directories say. Which file this program is it does not know.
     pub fn settings(environment: BTreeMap<String, String>, directory: PathBuf) -> Settings {
         let folder = |name: &str| environment.get(name).filter(|path| !path.is_empty()).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = folder("HOME");
         let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
         let config = folder("XDG_CONFIG_HOME").or_else(|| below_home(".config")).map(|folder| folder.join("spinney"));
         let cache = folder("XDG_CACHE_HOME").or_else(|| below_home(".cache")).unwrap_or_else(std::env::temp_dir).join("spinney");
-        Settings { directory, environment, config, cache, home, contained: false }
+        Settings { directory, environment, config, cache, home, program: None, contained: false }
     }
 
     /// Says what is wrong with the arguments, or shows help; returns the exit code.

@@ -31,7 +31,7 @@ mod trust;
 mod validate;
 mod watch;
 
-use crate::sandbox::Orphans;
+use crate::sandbox::{self, Orphans};
 use args::{Cli, Command};
 use clap::Parser as _;
 pub use context::{Context, Failed};
@@ -39,6 +39,10 @@ use std::{ffi::OsString, process::ExitCode};
 
 /// Runs the program with the process's own arguments, environment and terminal.
 pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == sandbox::ENTER) {
+        return sandbox::enter(arguments);
+    }
     let context = Context::of_process();
     // What hides from its command's end ends with the program.
     let orphans = Orphans::take_over();

@@ -317,10 +317,14 @@ fn base_said(base: &str) -> String {
 
 fn sandbox_said(sandbox: &SandboxPreview) -> String {
     let list = |what: &str, paths: &[String]| (!paths.is_empty()).then(|| format!("{what} {}", paths.join(", ")));
-    let network = if sandbox.network == "full" { "the network" } else { "no network" };
+    let network = match &sandbox.network {
+        Value::Array(hosts) => format!("of the network {}", hosts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        word if word == "full" => "the network".to_owned(),
+        _ => "no network".to_owned(),
+    };
     let demands = (sandbox.require != "none").then(|| "nothing runs without it".to_owned());
     let untrusted = sandbox.untrusted.then(|| "what it opens is not trusted and stays shut".to_owned());
-    let parts = [Some(network.to_owned()), list("reads", &sandbox.read), list("writes", &sandbox.write), demands, untrusted];
+    let parts = [Some(network), list("reads", &sandbox.read), list("writes", &sandbox.write), demands, untrusted];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

@@ -150,7 +150,7 @@ impl Definer<'_> {
             "model": [model.choices, model.effort, chosen_models],
             "tools": [tools, provider_tools],
             "servers": if servers.is_empty() { Value::Null } else { servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect() },
-            "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([format!("{:?}", sandbox.network), sandbox.read, sandbox.write]) },
+            "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([sandbox.network.made_of(), sandbox.read, sandbox.write]) },
             "rules": [rules.allow, rules.ask, rules.deny],
             "skills": pinned("skill", &mut skills.iter().map(String::as_str).filter(|name| !is_template(name)).chain(chosen_skills)),
             "hooks": pinned("hook", &mut hooks.iter().map(String::as_str).chain(self.resolved.always.iter().copied())),

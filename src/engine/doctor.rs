@@ -69,7 +69,7 @@ pub fn machine(settings: &Settings, project: Option<&Project>) -> Vec<Check> {
         Err(error) => check("git", Verdict::Broken, because(&error)).hint(error.hint().unwrap_or("see that git is on PATH")),
     }];
     let path = settings.environment.get("PATH").map(Into::into);
-    let walls = Sandbox::new(sandbox::Options { registry: None, path, secrets: crate::secrets::Secrets::default() });
+    let walls = Sandbox::new(sandbox::Options { path, ..sandbox::Options::default() });
     checks.push(match walls.as_ref().map(Sandbox::bubblewrap) {
         Ok(Some(program)) => check("bubblewrap", Verdict::Fine, format!("agents' commands run inside walls ({})", program.display())),
         Ok(None) => check("bubblewrap", Verdict::Warn, "not there, or it does not work here: commands that could change something are asked about".to_owned())

@@ -20,7 +20,7 @@ use crate::{
     journal::{Blobs, Journal, Lease, RunDir, RunDirError, RunState, SqliteStore, clear_unfinished, left_under_way},
     llm::{Head as RecordingHead, Model, Recorder, Recording, RecordingError, RunPlace},
     plan::Plan,
-    sandbox::{self, Sandbox, Walls},
+    sandbox::{self, Sandbox, Upstream, Walls},
     secrets::Secrets,
 };
 use serde_json::{Map, Value};
@@ -269,8 +269,14 @@ impl Project {
         let folder = self.worktrees_of(run);
         let repo = self.repo.registered(&dir.processes())?;
         let workspaces = Workspaces::new(&repo, &folder, run)?.isolated(Isolation::Private).without(&secrets);
-        let path = self.settings.environment.get("PATH").map(Into::into);
-        let sandbox = Sandbox::new(sandbox::Options { registry: Some(dir.processes()), path, secrets: secrets.clone() })?;
+        let Settings { environment, program, .. } = &self.settings;
+        let sandbox = Sandbox::new(sandbox::Options {
+            registry: Some(dir.processes()),
+            path: environment.get("PATH").map(Into::into),
+            secrets: secrets.clone(),
+            program: program.clone(),
+            upstream: Upstream::of(environment),
+        })?;
         let place = RunPlace { run: run.clone(), worktrees: folder.clone(), checkout: self.checkout().to_owned() };
         if let Some(replay) = &models.replay {
             replay.begin(place.clone(), &secrets, before);
@@ -327,7 +333,7 @@ impl Project {
             set.insert("GIT_CONFIG_SYSTEM".to_owned(), file.display().to_string());
             readable.push(file);
         }
-        Ok(Walls { writable: vec![folder.to_owned()], readable, network: false, set })
+        Ok(Walls { writable: vec![folder.to_owned()], readable, set, ..Walls::default() })
     }
 }
 

@@ -184,8 +184,8 @@ pub struct AgentPreview {
 /// The sandbox of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SandboxPreview {
-    /// Its network: `none` or `full`.
-    pub network: &'static str,
+    /// Its network: `none`, `full`, or a list of the hosts that it reaches.
+    pub network: Value,
     /// Folders and files to read.
     pub read: Vec<String>,
     /// Folders and files to write.

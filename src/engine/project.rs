@@ -46,6 +46,8 @@ pub struct Settings {
     pub cache: PathBuf,
     /// The user's home.
     pub home: Option<PathBuf>,
+    /// The file of this program, which lets commands in that may reach some hosts of the network alone.
+    pub program: Option<PathBuf>,
     /// Whether what commands do beyond their worktree is of no account, walls or not: one that a death cuts short is run again.
     pub contained: bool,
 }

@@ -1,9 +1,9 @@
 //! What the sandboxes of agents open of the walls, and whether all that is here which they demand.
 use super::{SetupError, steps::may_delegate};
 use crate::{
-    plan::{AgentSpec, Objection, Plan, PlannedStep, SandboxSpec, objection},
-    sandbox::Confinement,
-    workflow::{Network, Require},
+    plan::{AgentSpec, NetworkSpec, Objection, Plan, PlannedStep, SandboxSpec, objection},
+    sandbox::{Allowed, Confinement, Network},
+    workflow::Require,
 };
 use std::path::{Path, PathBuf};
 
@@ -58,9 +58,14 @@ impl Here<'_> {
 }
 
 /// Opens to the commands of an agent what its sandbox says; without walls there is nothing to open.
-pub(super) fn opened(confine: Confinement, sandbox: &SandboxSpec, home: Option<&Path>) -> Confinement {
+pub(super) fn opened(confine: Confinement, agent: &AgentSpec, home: Option<&Path>) -> Confinement {
     let Confinement::Bubblewrap(mut walls) = confine else { return confine };
-    walls.network |= sandbox.network == Network::Full;
+    let sandbox = &agent.sandbox;
+    walls.network = match &sandbox.network {
+        NetworkSpec::None => Network::None,
+        NetworkSpec::Only(hosts) => Network::Only(Allowed { hosts: hosts.clone(), key: format!("agents.{}.sandbox.network", agent.name) }),
+        NetworkSpec::Full => Network::Full,
+    };
     walls.readable.extend(places(&sandbox.read, home));
     walls.writable.extend(places(&sandbox.write, home));
     Confinement::Bubblewrap(walls)

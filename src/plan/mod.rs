@@ -7,6 +7,7 @@ mod calls;
 mod catalog;
 mod checks;
 mod compile;
+mod destinations;
 mod draw;
 mod edges;
 mod findings;
@@ -32,6 +33,7 @@ mod written;
 
 pub use catalog::{AgentFile, Catalog, HookLint, OtherNames, Prices, RuleFlaws, RuleLint, WorkflowFile};
 pub use compile::MAX_PARALLEL;
+pub use destinations::{Destination, Host, NetworkSpec, NoDestination};
 pub use frames::ORCHESTRATOR;
 pub(crate) use graph::Trait;
 pub use graph::{Edge, Plan};

@@ -2,7 +2,10 @@
 //!
 //! Nobody's files are opened by the way: not the system's to write, not a home as a whole or what holds keys in it. A path is
 //! judged here as it is written; where it leads is known when a run begins, and is judged then by the same rules.
-use super::findings::Findings;
+use super::{
+    destinations::{Destination, NetworkSpec, NoDestination},
+    findings::Findings,
+};
 use crate::{
     source::{Spanned, codes},
     workflow::{Access, AgentSandbox, Network, Require},
@@ -12,7 +15,7 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxSpec {
     /// The network.
-    pub network: Network,
+    pub network: NetworkSpec,
     /// Folders and files to read, `~/` for the home.
     pub read: Vec<String>,
     /// Folders and files to write.
@@ -78,7 +81,7 @@ impl SandboxSpec {
         }
         let texts = |paths: &[Spanned<String>]| paths.iter().map(|path| path.value.clone()).collect();
         SandboxSpec {
-            network: written.network,
+            network: network(&written.network, findings),
             read: texts(&written.read),
             write: texts(&written.write),
             require: written.require.unwrap_or(Require::Full),
@@ -91,7 +94,7 @@ impl SandboxSpec {
     pub fn within(&self, around: &SandboxSpec) -> SandboxSpec {
         let readable: Vec<&String> = around.read.iter().chain(&around.write).collect();
         SandboxSpec {
-            network: self.network.min(around.network),
+            network: self.network.within(&around.network),
             read: common(&self.read.iter().collect::<Vec<_>>(), &readable),
             write: common(&self.write.iter().collect::<Vec<_>>(), &around.write.iter().collect::<Vec<_>>()),
             require: self.require.max(around.require),
@@ -107,8 +110,34 @@ impl SandboxSpec {
 
     /// Returns whether what a command does may stay beyond its worktree.
     pub fn reaches_out(&self) -> bool {
-        self.network == Network::Full || !self.write.is_empty()
+        self.network != NetworkSpec::None || !self.write.is_empty()
     }
+}
+
+/// Resolves the network that is written. Of a list with an entry that is wrong the others count.
+fn network(written: &Network, findings: &mut Findings<'_>) -> NetworkSpec {
+    let written = match written {
+        Network::None => return NetworkSpec::None,
+        Network::Full => return NetworkSpec::Full,
+        Network::Only(hosts) => hosts,
+    };
+    let mut hosts: Vec<Destination> = Vec::new();
+    for text in written {
+        match Destination::parse(&text.value) {
+            Ok(host) => {
+                if let Some(other) = hosts.iter().find(|other| other.covers(&host)) {
+                    let warning = findings.warning(codes::DESTINATION, text.span, format!("`{}` is in the list already: `{other}`", text.value));
+                    findings.report(warning.help("take it out"));
+                }
+                hosts.push(host);
+            }
+            Err(NoDestination { wrong, help }) => {
+                let error = findings.error(codes::DESTINATION, text.span, format!("`{}` {wrong}", text.value));
+                findings.report(error.help(help));
+            }
+        }
+    }
+    if hosts.is_empty() { NetworkSpec::None } else { NetworkSpec::Only(hosts) }
 }
 
 /// Returns what is inside a path of both lists.
@@ -231,9 +260,9 @@ mod tests {
             let texts = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
             SandboxSpec { network, read: texts(read), write: texts(write), require, is_shut: false }
         };
-        let chief = spec(Network::None, &["/data", "~/a/b"], &["/out/x"], Require::Landlock);
-        let own = spec(Network::Full, &["/data/x", "~/a", "/database", "/out/x/y"], &["/out", "/data"], Require::None);
-        assert_eq!(own.within(&chief), spec(Network::None, &["/data/x", "/out/x/y", "~/a/b"], &["/out/x"], Require::Landlock));
+        let chief = spec(NetworkSpec::None, &["/data", "~/a/b"], &["/out/x"], Require::Landlock);
+        let own = spec(NetworkSpec::Full, &["/data/x", "~/a", "/database", "/out/x/y"], &["/out", "/data"], Require::None);
+        assert_eq!(own.within(&chief), spec(NetworkSpec::None, &["/data/x", "/out/x/y", "~/a/b"], &["/out/x"], Require::Landlock));
         assert_eq!(own.within(&SandboxSpec::default()), SandboxSpec::default());
     }
 }

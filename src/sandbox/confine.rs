@@ -1,10 +1,10 @@
 //! Walls by the kernel, put up by the `bwrap` program: a root of its own in which only what is named exists.
 //!
 //! Inside there are the system's programs and libraries (read-only), a few files of `/etc` that programs need to run,
-//! fresh `/proc`, `/dev`, `/tmp` and home, and the named folders. Processes, shared memory, host name and, unless asked for,
+//! fresh `/proc`, `/dev`, `/tmp` and home, and the named folders. Processes, shared memory, host name and, unless all of it is asked for,
 //! the network are the sandbox's own; capabilities are dropped; the terminal is out of reach; everything dies with the
 //! process that was started, and that one with this program's thread.
-use super::{Exit, Inner, Program, Request, SandboxError};
+use super::{Exit, Inner, Program, Request, SandboxError, door::Entrance, proxy::Network};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -31,8 +31,8 @@ pub struct Walls {
     /// Folders and files that can be read, such as toolchains; missing ones are left out. Inside a writable folder
     /// they are held read-only.
     pub readable: Vec<PathBuf>,
-    /// Whether the machine's network is there.
-    pub network: bool,
+    /// The network that is there.
+    pub network: Network,
     /// Variables that have another value inside.
     pub set: BTreeMap<String, String>,
 }
@@ -102,7 +102,7 @@ impl Bubblewrap {
 
     fn works(&self, inner: &Inner) -> bool {
         let root = Path::new("/");
-        let Ok(mut args) = self.arguments(&Walls::default(), root, &BTreeMap::new()) else { return false };
+        let Ok(mut args) = self.arguments(&Walls::default(), root, &BTreeMap::new(), None) else { return false };
         args.push(inner.shell.clone().into());
         args.extend(["-c".into(), "exit 0".into()]);
         let request = Request {
@@ -118,7 +118,13 @@ impl Bubblewrap {
     }
 
     /// Returns the arguments that stand before the program to be confined.
-    pub(super) fn arguments(&self, walls: &Walls, cwd: &Path, env: &BTreeMap<String, String>) -> Result<Vec<OsString>, SandboxError> {
+    pub(super) fn arguments(
+        &self,
+        walls: &Walls,
+        cwd: &Path,
+        env: &BTreeMap<String, String>,
+        entrance: Option<&Entrance>,
+    ) -> Result<Vec<OsString>, SandboxError> {
         if let Some(missing) = walls.writable.iter().find(|path| !path.exists()) {
             return Err(SandboxError::NoWritable(missing.clone()));
         }
@@ -128,13 +134,14 @@ impl Bubblewrap {
         if self.strict {
             args.flags(&["--disable-userns"]);
         }
-        if !walls.network {
+        let has_all = walls.network == Network::Full;
+        if !has_all {
             args.flags(&["--unshare-net"]);
         }
         for path in SYSTEM {
             args.system(Path::new(path));
         }
-        let network: &[&str] = if walls.network { ETC_NETWORK } else { &[] };
+        let network: &[&str] = if has_all { ETC_NETWORK } else { &[] };
         for name in ETC.iter().chain(network) {
             args.bind("--ro-bind-try", &Path::new("/etc").join(name));
         }
@@ -149,9 +156,20 @@ impl Bubblewrap {
         for (name, value) in &walls.set {
             args.flags(&["--setenv", name, value]);
         }
+        if let Network::Only(allowed) = &walls.network {
+            for (outside, inside) in entrance.ok_or(SandboxError::NoEntrance)?.binds() {
+                args.0.extend(["--ro-bind".into(), outside.into(), inside.into()]);
+            }
+            for (name, value) in allowed.variables() {
+                args.flags(&["--setenv", name, &value]);
+            }
+        }
         args.flags(&["--setenv", "TMPDIR", "/tmp", "--chdir"]);
         args.0.push(cwd.into());
         args.flags(&["--"]);
+        if matches!(walls.network, Network::Only(_)) {
+            args.flags(&Entrance::arguments());
+        }
         Ok(args.0)
     }
 }

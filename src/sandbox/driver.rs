@@ -2,6 +2,7 @@
 use super::{
     Captured, Confinement, Exit, Inner, Output, Program, Request, SandboxError, Watch,
     capture::Capture,
+    door::Entrance,
     find_program,
     group::{Group, Token},
     left_out,
@@ -41,17 +42,28 @@ const READS_MAX: usize = 16;
 
 /// Runs a request to its end.
 pub(super) fn run(inner: &Inner, request: &Request, watch: Watch<'_>) -> Result<Output, SandboxError> {
-    run_with(inner, request, (watch, None))
+    run_with(inner, request, Around { watch, ..Around::default() })
 }
 
-/// Runs a request whose process has these for its input and output to its end.
-pub(super) fn run_with(inner: &Inner, request: &Request, (watch, pipes): (Watch<'_>, Option<Pipes>)) -> Result<Output, SandboxError> {
-    let wake = watch.wake;
+/// What is around a process.
+#[derive(Default)]
+pub(super) struct Around<'a> {
+    pub(super) watch: Watch<'a>,
+    /// Its input and output, where it is not this driver that has the other ends.
+    pub(super) pipes: Option<Pipes>,
+    /// What it comes in by, where it may reach some hosts.
+    pub(super) entrance: Option<Entrance>,
+}
+
+/// Runs a request to its end with this around it.
+pub(super) fn run_with(inner: &Inner, request: &Request, around: Around<'_>) -> Result<Output, SandboxError> {
+    let wake = around.watch.wake;
     if wake.is_some_and(is_closed) {
-        return Ok(Output { stdout: Captured::default(), stderr: Captured::default(), exit: Exit::Cancelled, left_out: None, took: Duration::ZERO });
+        let (stdout, stderr) = (Captured::default(), Captured::default());
+        return Ok(Output { stdout, stderr, exit: Exit::Cancelled, left_out: None, refused: Vec::new(), took: Duration::ZERO });
     }
     let started = inner.clock.elapsed();
-    let mut job = Job::start(inner, request, (watch.pulse, pipes))?;
+    let mut job = Job::start(inner, request, around)?;
     let deadline = started.saturating_add(request.timeout);
     let watched = job.attend(deadline, wake);
     // Whatever went wrong, nothing is left running.
@@ -59,7 +71,7 @@ pub(super) fn run_with(inner: &Inner, request: &Request, (watch, pipes): (Watch<
     let took = inner.clock.elapsed().saturating_sub(started);
     let (stdout, stderr) = (job.stdout.finish(), job.stderr.finish());
     let left_out = left_out::find(request, exit, &stderr.text());
-    Ok(Output { stdout, stderr, exit, left_out, took })
+    Ok(Output { stdout, stderr, exit, left_out, refused: Vec::new(), took })
 }
 
 /// The process's ends of pipes that somebody else reads and writes.
@@ -92,13 +104,14 @@ enum Ended {
 }
 
 impl<'a> Job<'a> {
-    fn start(inner: &'a Inner, request: &'a Request, (pulse, pipes): (Option<&'a Pulse>, Option<Pipes>)) -> Result<Job<'a>, SandboxError> {
+    fn start(inner: &'a Inner, request: &'a Request, around: Around<'a>) -> Result<Job<'a>, SandboxError> {
+        let Around { watch: Watch { pulse, .. }, pipes, entrance } = around;
         if !request.cwd.is_dir() {
             return Err(SandboxError::NoFolder(request.cwd.clone()));
         }
         script::check_variables(request)?;
         let script = if let Program::Shell(text) = &request.program { Some(Script::of(text).map_err(SandboxError::Script)?) } else { None };
-        let (program, args) = command_line(inner, request, script.as_ref())?;
+        let (program, args) = command_line(inner, request, (script.as_ref(), entrance.as_ref()))?;
         let fail = |source| {
             if script::is_too_much(&source) {
                 return SandboxError::TooMuch;
@@ -322,7 +335,11 @@ impl Stream {
 }
 
 /// Returns the program and arguments to start, walls included.
-fn command_line(inner: &Inner, request: &Request, script: Option<&Script<'_>>) -> Result<(PathBuf, Vec<OsString>), SandboxError> {
+fn command_line(
+    inner: &Inner,
+    request: &Request,
+    (script, entrance): (Option<&Script<'_>>, Option<&Entrance>),
+) -> Result<(PathBuf, Vec<OsString>), SandboxError> {
     let (program, args) = match &request.program {
         Program::Shell(_) => (inner.shell.clone(), script.into_iter().flat_map(|script| ["-c".into(), script.argument()]).collect()),
         Program::Exec { program, args } => (locate(inner, request, program)?, args.clone()),
@@ -331,7 +348,7 @@ fn command_line(inner: &Inner, request: &Request, script: Option<&Script<'_>>) -
         Confinement::None => Ok((program, args)),
         Confinement::Bubblewrap(walls) => {
             let bubblewrap = inner.bubblewrap().ok_or(SandboxError::NoConfinement)?;
-            let mut wrapped = bubblewrap.arguments(walls, &request.cwd, &request.env)?;
+            let mut wrapped = bubblewrap.arguments(walls, &request.cwd, &request.env, entrance)?;
             wrapped.push(program.into());
             wrapped.extend(args);
             Ok((bubblewrap.program().to_owned(), wrapped))

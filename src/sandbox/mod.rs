@@ -12,23 +12,30 @@
 //!
 //! [`Sandbox::converse`] runs a process with which the caller talks while it runs; it ends as every other does.
 //!
+//! A process that may reach some hosts of the network and no other has none but its own, and a proxy beside it in this program that
+//! answers there: [`Network::Only`]. Whom it asked for in vain stands in its [`Output`].
+//!
 //! If this program itself is killed, the groups it leaves stand in a registry folder, and [`reap`] ends them at resume.
 //! Who leaves his group (`setsid`) is known by a token in his environment. Who drops that too ends with this program where it takes over
 //! [`Orphans`], and with his command only inside [`Confinement::Bubblewrap`], whose process namespace ends as a whole.
 mod capture;
 mod confine;
+mod door;
 mod driver;
 mod environment;
 mod group;
 mod left_out;
 mod orphans;
+mod proxy;
 mod script;
 
 pub use capture::{Captured, WHOLE_MAX};
 pub use confine::{Confinement, Walls};
+pub use door::{ENTER, enter};
 pub use environment::{clean_env, looks_secret};
 pub use group::{is_anybodys, is_at_work, reap};
 pub use orphans::Orphans;
+pub use proxy::{Allowed, Network, Refusal, Upstream};
 
 use crate::{
     clock::{Clock, Pulse},
@@ -63,6 +70,8 @@ struct Inner {
     path: OsString,
     registry: Option<group::Registry>,
     secrets: Secrets,
+    program: Option<PathBuf>,
+    upstream: Upstream,
     clock: Clock,
     bubblewrap: OnceLock<Option<confine::Bubblewrap>>,
 }
@@ -76,6 +85,11 @@ pub struct Options {
     pub path: Option<OsString>,
     /// What is taken out of all that its processes write.
     pub secrets: Secrets,
+    /// This program, which is started inside the walls where a process may reach some hosts alone: its `main` calls [`enter`] where its first
+    /// argument is [`ENTER`].
+    pub program: Option<PathBuf>,
+    /// The proxies through which such a process reaches them.
+    pub upstream: Upstream,
 }
 
 /// What to start.
@@ -151,6 +165,8 @@ pub struct Output {
     pub exit: Exit,
     /// The program that it could not start since that is outside of its walls.
     pub left_out: Option<PathBuf>,
+    /// The hosts that it asked for in vain, each once and no more than twenty, in the order of its asking.
+    pub refused: Vec<Refusal>,
     /// How long it ran, up to the end of the last process of its group.
     pub took: Duration,
 }
@@ -191,6 +207,12 @@ pub enum SandboxError {
     /// Confinement was asked for and is not to be had.
     #[error("confine a process: `bwrap` is not installed, or user namespaces are not allowed here")]
     NoConfinement,
+    /// A process was to reach some hosts, and nothing lets it: this program is not known, or its caller only waits.
+    #[error("let a process reach some hosts: the program that lets it in is not known")]
+    NoEntrance,
+    /// The way for a process to some hosts could not be made.
+    #[error("make the door of a sandbox")]
+    Door(#[source] io::Error),
     /// A folder that should be writable inside the walls is missing.
     #[error("make `{}` writable in the sandbox: there is no such folder or file", .0.display())]
     NoWritable(PathBuf),
@@ -241,7 +263,8 @@ impl Sandbox {
         let path = options.path.unwrap_or_else(|| DEFAULT_PATH.into());
         let shell = find_program(OsStr::new("bash"), &path).unwrap_or_else(|| PathBuf::from("/bin/sh"));
         let registry = options.registry.map(group::Registry::open).transpose()?;
-        let inner = Inner { shell, path, registry, secrets: options.secrets, clock: Clock::system(), bubblewrap: OnceLock::new() };
+        let Options { secrets, program, upstream, .. } = options;
+        let inner = Inner { shell, path, registry, secrets, program, upstream, clock: Clock::system(), bubblewrap: OnceLock::new() };
         Ok(Sandbox { inner: Arc::new(inner), pulse: None })
     }
 
@@ -264,18 +287,37 @@ impl Sandbox {
     async fn attend(&self, request: Request, pipes: Option<driver::Pipes>, cancel: &CancellationToken) -> Result<Output, SandboxError> {
         let (ours, theirs) = UnixStream::pair().map_err(SandboxError::Watch)?;
         let ours = (!cancel.is_cancelled()).then_some(ours);
+        let (entrance, serving) = self.entrance(&request)?.unzip();
         let Sandbox { inner, pulse } = self.clone();
-        let work = tasks::blocking(move || driver::run_with(&inner, &request, (Watch { wake: Some(&theirs), pulse: pulse.as_ref() }, pipes)));
-        tokio::pin!(work);
-        tokio::select! {
-            biased;
-            ended = &mut work => ended?,
-            () = cancel.cancelled() => {
-                // The driver sees the other end of its socket gone and ends the group.
-                drop(ours);
-                work.await?
+        let work = tasks::blocking(move || {
+            let watch = Watch { wake: Some(&theirs), pulse: pulse.as_ref() };
+            driver::run_with(&inner, &request, driver::Around { watch, pipes, entrance })
+        });
+        let work = async move {
+            tokio::pin!(work);
+            tokio::select! {
+                biased;
+                ended = &mut work => ended?,
+                () = cancel.cancelled() => {
+                    // The driver sees the other end of its socket gone and ends the group.
+                    drop(ours);
+                    work.await?
+                }
             }
+        };
+        match serving {
+            Some(serving) => serving.beside(work).await,
+            None => work.await,
         }
+    }
+
+    /// Makes what a process comes in by that may reach some hosts alone, and what serves it.
+    fn entrance(&self, request: &Request) -> Result<Option<(door::Entrance, proxy::Serving)>, SandboxError> {
+        let Confinement::Bubblewrap(Walls { network: Network::Only(allowed), .. }) = &request.confine else { return Ok(None) };
+        let program = self.inner.program.as_ref().ok_or(SandboxError::NoEntrance)?;
+        let door = door::Door::open().map_err(SandboxError::Door)?;
+        let entrance = door.entrance(program);
+        Ok(Some((entrance, proxy::Serving { door, allowed: allowed.clone(), upstream: self.inner.upstream.clone() })))
     }
 
     /// Starts a process that the caller talks with: returns the other ends of its input and output, and what runs it to its end. What the
@@ -301,10 +343,10 @@ impl Sandbox {
         Ok((dialogue, ended))
     }
 
-    /// Runs a process to its end on the calling thread, which must be one that may block. It cannot be cancelled.
+    /// Runs a process to its end on the calling thread, which must be one that may block. It cannot be cancelled, and reaches no host or all.
     ///
     /// # Errors
-    /// As [`Sandbox::run`].
+    /// As [`Sandbox::run`]; `NoEntrance` where it is to reach some.
     pub fn run_blocking(&self, request: &Request) -> Result<Output, SandboxError> {
         driver::run(&self.inner, request, Watch { wake: None, pulse: self.pulse.as_ref() })
     }

@@ -300,7 +300,7 @@ fn walls_hold() {
     assert_eq!(output.exit, Exit::Code(7), "{said}");
     assert_eq!(fs::read_to_string(path("work/made")).unwrap(), "made\n");
     let connect = Program::Shell(format!("exec 3<>/dev/tcp/127.0.0.1/{port}"));
-    let open = Confinement::Bubblewrap(Walls { network: true, ..walls });
+    let open = Confinement::Bubblewrap(Walls { network: Network::Full, ..walls });
     assert_eq!(sandbox.run_blocking(&Request { program: connect, confine: open, ..request.clone() }).unwrap().exit, Exit::Code(0));
     let missing = Walls { writable: vec![path("missing")], ..Walls::default() };
     let error = sandbox.run_blocking(&Request { confine: Confinement::Bubblewrap(missing), ..request.clone() }).unwrap_err();

@@ -73,6 +73,7 @@ codes! {
     OUTSIDE = "E084", "a folder outside of the workspace";
     ITEMS = "E085", "items that no step could begin with";
     NOT_RUN_THERE = "E086", "a tool of the provider that the provider of a model does not have";
+    DESTINATION = "E087", "a network that is no list of hosts";
     STUB = "E090", "a stub that says what no run of the workflow could give";
     NOTHING_TO_SUPERVISE = "W001", "an orchestrator without items to supervise";
     TOOL_REMOVED = "W002", "a tool that the agent's access takes away again";

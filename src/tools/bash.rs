@@ -116,6 +116,8 @@ fn answer(command: &str, timeout: Duration, output: Output) -> ToolOutput {
     let (shown, is_cut) = streams(&output);
     let (mut note, is_error) = verdict(command, timeout, output.exit);
     note.extend(output.hint().map(|hint| format!("\n[{hint}]")));
+    note.extend(output.refused.iter().map(|refusal| format!("\n[{refusal}]")));
+    let note = note.trim_start();
     let separator = if shown.is_empty() || shown.ends_with('\n') || note.is_empty() { "" } else { "\n" };
     let text = match format!("{shown}{separator}{note}") {
         nothing if nothing.trim().is_empty() => "(no output)".to_owned(),

@@ -22,11 +22,13 @@ pub struct AgentSandbox {
 }
 
 /// The network of an agent's commands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default)]
 pub enum Network {
     /// None but one of their own.
     #[default]
     None,
+    /// These hosts, as they are written.
+    Only(Vec<Spanned<String>>),
     /// The machine's.
     Full,
 }
@@ -43,11 +45,18 @@ pub enum Require {
     Full,
 }
 
+/// The words for a network.
+const NETWORKS: &[&str] = &["none", "full"];
+
 pub(super) static SANDBOX: Object = Object {
     name: "sandbox",
     what: "the sandbox of an agent",
     keys: &[
-        key("network", Shape::Either(&[word(Network::WORDS), Shape::Later]), "The network of its commands: none, or all that the machine has."),
+        key(
+            "network",
+            Shape::Either(&[Shape::List { of: &Shape::Text, min: 1 }, word(NETWORKS)]),
+            "The network of its commands: none, all that the machine has, or the hosts that they may reach: `pypi.org`, `*.pypi.org`, `pypi.org:8080`.",
+        ),
         key("read", TEXTS, "Folders and files that its commands and tools may read besides: absolute, or from `~/`."),
         key("write", TEXTS, "Folders and files that its commands may write besides: absolute, or from `~/`."),
         key("require", word(Require::WORDS), "What must hold its commands, or no run begins; absent: all of it."),
@@ -59,7 +68,7 @@ pub(super) static SANDBOX: Object = Object {
 pub(super) fn sandbox(fields: &Fields<'_>) -> Option<Spanned<AgentSandbox>> {
     let said = fields.object("sandbox", &SANDBOX)?;
     let sandbox = AgentSandbox {
-        network: said.word("network").map(|word| word.value).unwrap_or_default(),
+        network: network(&said),
         read: said.texts("read"),
         write: said.texts("write"),
         require: said.word("require").map(|word| word.value),
@@ -68,10 +77,22 @@ pub(super) fn sandbox(fields: &Fields<'_>) -> Option<Spanned<AgentSandbox>> {
     Some(Spanned::new(sandbox, said.span))
 }
 
+fn network(said: &Fields<'_>) -> Network {
+    match said.one_of("network", &[("none", false), ("full", true)]) {
+        Some(word) if word.value => Network::Full,
+        Some(_) => Network::None,
+        None => Some(said.texts("network")).filter(|hosts| !hosts.is_empty()).map_or(Network::None, Network::Only),
+    }
+}
+
 impl AgentSandbox {
     /// Lists what it opens, for whoever is to trust it.
     pub fn opens(&self) -> Vec<String> {
-        let network = (self.network == Network::Full).then(|| "the network".to_owned());
+        let network = match &self.network {
+            Network::None => None,
+            Network::Only(hosts) => Some(format!("of the network {}", hosts.iter().map(|host| host.value.as_str()).collect::<Vec<_>>().join(", "))),
+            Network::Full => Some("the network".to_owned()),
+        };
         let read = self.read.iter().map(|path| format!("{} to read", path.value));
         network.into_iter().chain(read).chain(self.write.iter().map(|path| format!("{} to write", path.value))).collect()
     }

@@ -1,7 +1,7 @@
 //! The closed sets of words of the language: each word stands here once, beside what it means.
 use super::{
     choices::{OnTimeout, Show, Tie},
-    sandbox::{Network, Require},
+    sandbox::Require,
     stub::StubbedStatus,
     types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
 };
@@ -35,7 +35,7 @@ macro_rules! said {
     )+ };
 }
 
-said!(Network, Power, Require);
+said!(Power, Require);
 
 words! {
     Access: "read" Read, "write" Write;
@@ -44,7 +44,6 @@ words! {
     Join: "all" All, "all_done" AllDone;
     MergeMode: "batch" Batch, "each" Each;
     MergeOrder: "needs" Needs, "fewest_conflicts" FewestConflicts;
-    Network: "none" None, "full" Full;
     On: "success" Success, "failure" Failure, "done" Done;
     OnExceed: "stop" Stop, "finish" Finish, "ask" Ask;
     OnTimeout: "approve" Approve, "reject" Reject;

@@ -2,6 +2,7 @@
 use serde_json::Value;
 use spinney::{
     cli::{self, Context},
+    engine::Settings,
     event::{Event, Record, RunId},
     journal::{self, RunDir},
     source::Source,
@@ -152,17 +153,16 @@ impl Bench {
             .unwrap()
     }
 
+    /// What the program knows of the user and the machine where it runs in the repository.
+    fn settings(&self) -> Settings {
+        Settings { program: Some(env!("CARGO_BIN_EXE_spinney").into()), ..Context::settings(self.environment.clone(), self.repo()) }
+    }
+
     /// Runs the program in the repository.
     pub(crate) fn spinney(&self, arguments: &[&str]) -> Said {
         let (out, err) = (Buffer::default(), Buffer::default());
-        let context = Context {
-            settings: Context::settings(self.environment.clone(), self.repo()),
-            color: false,
-            live: false,
-            interactive: false,
-            out: Box::new(out.clone()),
-            err: Box::new(err.clone()),
-        };
+        let context =
+            Context { settings: self.settings(), color: false, live: false, interactive: false, out: Box::new(out.clone()), err: Box::new(err.clone()) };
         let words = std::iter::once("spinney").chain(arguments.iter().copied()).map(Into::into);
         let code = cli::run(words, context);
         Said { code, out: out.text(), err: err.text() }

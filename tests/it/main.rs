@@ -42,6 +42,7 @@ mod limits;
 mod live;
 mod llm;
 mod lost;
+mod network;
 mod people;
 mod plan_command;
 mod real;

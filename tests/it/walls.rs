@@ -25,11 +25,11 @@ fn bench(sandbox: &str) -> Bench {
 }
 
 /// Every agent runs this command once.
-fn runs(command: &str) -> String {
+pub(crate) fn runs(command: &str) -> String {
     format!("conversations:\n  - turns:\n      - calls: [{{ tool: Bash, input: {{ command: {} }} }}]\n      - say: done\n", json!(command))
 }
 
-fn walls(what: &str) -> bool {
+pub(crate) fn walls(what: &str) -> bool {
     let there = Sandbox::new(sandbox::Options { path: std::env::var_os("PATH"), ..sandbox::Options::default() }).unwrap().bubblewrap().is_some();
     if !there {
         not_tested(what, "bubblewrap does not work here");

@@ -333,7 +333,7 @@ impl<'a> Known<'a> {
 fn sandbox(spec: &SandboxSpec) -> Option<SandboxPreview> {
     let SandboxSpec { network, read, write, require, is_shut } = spec;
     (*spec != SandboxSpec::default()).then(|| SandboxPreview {
-        network: network.word(),
+        network: network.written(),
         read: read.clone(),
         write: write.clone(),
         require: require.word(),

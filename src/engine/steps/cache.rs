@@ -298,7 +298,7 @@ impl Makings<'_> {
             made_of["servers"] = agent.servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect();
         }
         if agent.sandbox != SandboxSpec::default() {
-            made_of["sandbox"] = json!([format!("{:?}", agent.sandbox.network), agent.sandbox.read, agent.sandbox.write]);
+            made_of["sandbox"] = json!([agent.sandbox.network.made_of(), agent.sandbox.read, agent.sandbox.write]);
         }
         made_of
     }

@@ -196,7 +196,7 @@ impl Services {
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
         let writes = place.scope.as_deref().map_or(Writes::All, Writes::Within);
         let confine = self.confinement(&place.root, (spec.access == Access::Write).then_some(writes), &place.links);
-        let confine = walls::opened(confine, &spec.sandbox, self.home.as_deref());
+        let confine = walls::opened(confine, &spec, self.home.as_deref());
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
         Ok(Session {
             node: node.clone(),
