@@ -15,7 +15,7 @@ use crate::{
 use futures_util::future::join_all;
 use serde_json::Value;
 use std::{collections::BTreeSet, error::Error, sync::Arc};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::{Instrument as _, Span};
 
 /// Calls of one reply under way at the same time.
@@ -67,27 +67,35 @@ impl Agent<'_> {
 
     async fn answer(&self, lane: Lane<'_>, call: &Call, slots: &Semaphore) -> Result<Vec<Event>, Trouble> {
         lane.wait().await;
-        // Sub-agents wait for each other, and have bounds of their own.
-        let _slot = if self.effect(&call.call.name, input_of(call)) == Effect::Delegated { None } else { slots.acquire().await.ok() };
         self.go_on()?;
         let span = trace::tool(&call.call.name, &call.call.id);
-        let answered = self.pass(lane, call).instrument(span.clone()).await;
+        let answered = self.pass(lane, call, slots).instrument(span.clone()).await;
         if let Ok(events) = &answered {
             note(&span, events);
         }
         answered
     }
 
-    /// Takes a call through the gate, runs it and records its result.
-    async fn pass(&self, lane: Lane<'_>, call: &Call) -> Result<Vec<Event>, Trouble> {
+    /// Takes a call through the gate, runs it and records its result. Who has a slot waits for no other call.
+    async fn pass(&self, lane: Lane<'_>, call: &Call, slots: &Semaphore) -> Result<Vec<Event>, Trouble> {
         if call.cut {
             return self.refuse(&call.call, "This call was cut at the output limit and was not run. Make it again in smaller pieces.", "cut").await;
         }
         if let Some(started) = &call.started {
+            let is_rolled_back = matches!(started.recovery, Recovery::Rollback(_));
+            let effect = if is_rolled_back { Effect::Exclusive } else { self.effect(&call.call.name, input_of(call)) };
+            lane.settle(&effect);
             lane.begin();
+            lane.wait_as(&effect).await;
+            let _slot = slot(slots, &effect).await;
             return self.recover(lane, call, started).await;
         }
-        match self.gate(&call.call).await? {
+        let judged = {
+            let _slot = slots.acquire().await.ok();
+            self.go_on()?;
+            self.gate(&call.call).await?
+        };
+        match judged {
             Gate::Refuse { text, verdict } => self.refuse(&call.call, &text, verdict).await,
             Gate::Pass(passed) => {
                 if let Some(asks) = self.equipment.toolbox.get(&call.call.name).and_then(|tool| tool.asks(&passed.input)) {
@@ -96,13 +104,13 @@ impl Agent<'_> {
                 let asked = self.effect(&call.call.name, &passed.input);
                 // Without walls a command may have reached beyond the worktree, and nothing brings that back.
                 let reaches_out = asked == Effect::Exclusive && self.session.reaches_out;
-                let effect = self.recoverable(asked);
-                lane.wait_as(&effect).await;
-                let before = match (&effect, &self.session.delegates) {
-                    (Effect::Delegated, Some(delegates)) => Recovery::Delegated(lane.base().get_or_try_init(|| delegates.present()).await?.clone()),
-                    _ => self.recovery(&effect).await?,
-                };
-                let recovery = if reaches_out { Recovery::Unknown } else { before.clone() };
+                let undone = self.equipment.hooks.roll_back(&self.session.spec.hooks, self.name_of(&call.call));
+                // What such a call did must be told from what others do beside it.
+                let held = if asked == Effect::External && undone { Effect::Exclusive } else { asked.clone() };
+                let before = self.prepare(lane, &held).await?;
+                let _slot = slot(slots, &asked).await;
+                self.go_on()?;
+                let recovery = if reaches_out || asked == Effect::External { Recovery::Unknown } else { before.clone() };
                 let event = Event::ToolStarted {
                     node: self.session.node.clone(),
                     call: call.call.id.clone(),
@@ -135,8 +143,7 @@ impl Agent<'_> {
             seen: Vec::new(),
             took_ms: 0,
         };
-        self.equipment.recorder.record(event.clone()).await?;
-        Ok(vec![event])
+        Ok(vec![self.put(event).await?])
     }
 
     async fn refuse(&self, call: &ToolCall, text: &str, verdict: &str) -> Result<Vec<Event>, Trouble> {
@@ -193,17 +200,20 @@ impl Agent<'_> {
         context.extend(after.context);
         if let Some(text) = after.output {
             output.text = text;
+            output = self.without_secrets(output);
         }
         if let Some(reason) = after.blocked {
-            if after.rollback {
-                self.undo(before.as_ref().unwrap_or(recovery)).await?;
+            if after.rollback && self.undo(before.as_ref().unwrap_or(recovery)).await? {
                 output.text = format!("A hook refused the result of this call, and the worktree was put back to what it was before it: {reason}");
+            } else if after.rollback {
+                output.text = format!("A hook refused the result of this call, and what it did could not be put back: undo it. {reason}\n\n{}", output.text);
             } else {
                 output.text = format!("A hook refused the result of this call: {reason}\n\n{}", output.text);
             }
             output.is_error = true;
         }
-        let (text, whole) = cap(output.text, output.whole);
+        let context = context.iter().map(|text| tools::readable(text)).collect();
+        let (text, whole) = cap(tools::readable(&output.text), output.whole);
         let output_blob = match whole {
             Some(whole) => Some(self.keep(whole).await?),
             None => None,
@@ -274,34 +284,54 @@ impl Agent<'_> {
         }
     }
 
+    /// Waits for the calls that this one must come after, and notes what must be known to run it again.
+    ///
     /// A write to a file that holds a secret counts as one that may do anything: what was there before is then kept as
     /// the worktree's checkpoint, not beside the journal.
-    fn recoverable(&self, effect: Effect) -> Effect {
-        let (secrets, root) = (&self.equipment.secrets, &self.session.tools.root);
-        let holds = |path: &String| std::fs::read(root.join(path)).is_ok_and(|content| secrets.found_in(&content).is_some());
-        match &effect {
-            Effect::Writes(paths) if !secrets.is_empty() && paths.iter().any(holds) => Effect::Exclusive,
-            _ => effect,
+    async fn prepare(&self, lane: Lane<'_>, effect: &Effect) -> Result<Recovery, Trouble> {
+        let Effect::Writes(paths) = effect else {
+            lane.settle(effect);
+            lane.wait_as(effect).await;
+            return self.recovery(lane, effect).await;
+        };
+        if self.equipment.secrets.is_empty() {
+            lane.settle(effect);
         }
+        lane.wait_as(effect).await;
+        if let Some(files) = self.files_before(paths).await? {
+            lane.settle(effect);
+            return Ok(Recovery::Restore(files));
+        }
+        lane.settle(&Effect::Exclusive);
+        lane.wait_as(&Effect::Exclusive).await;
+        self.recovery(lane, &Effect::Exclusive).await
     }
 
-    /// Notes what must be known to run a call again, before it runs.
-    async fn recovery(&self, effect: &Effect) -> Result<Recovery, Trouble> {
-        match effect {
-            Effect::Reads(_) | Effect::Recorded | Effect::Delegated => Ok(Recovery::Again),
-            Effect::External => Ok(Recovery::Unknown),
-            Effect::Writes(paths) => {
-                let (paths, root, blobs) = (paths.clone(), self.session.tools.root.clone(), self.equipment.blobs.clone());
-                let before = blocking(FailureKind::Environment, move || {
-                    let before = tools::before(&paths, &root).into_iter().map(|file| {
-                        let content = file.content.map(|content| blobs.put(&content)).transpose()?;
-                        Ok::<_, BlobError>(FileBefore { path: file.path, content, executable: file.executable })
-                    });
-                    before.collect::<Result<Vec<_>, _>>()
-                });
-                before.await.map(Recovery::Restore)
+    /// Keeps what stands in files; `None` where that is a secret.
+    async fn files_before(&self, paths: &[String]) -> Result<Option<Vec<FileBefore>>, Trouble> {
+        let (paths, root, blobs) = (paths.to_vec(), self.session.tools.root.clone(), self.equipment.blobs.clone());
+        let secrets = self.equipment.secrets.clone();
+        blocking(FailureKind::Environment, move || {
+            let before = tools::before(&paths, &root);
+            if before.iter().filter_map(|file| file.content.as_ref()).any(|content| secrets.found_in(content).is_some()) {
+                return Ok(None);
             }
-            Effect::Exclusive => match self.session.worktree.clone() {
+            let kept = before.into_iter().map(|file| {
+                let content = file.content.map(|content| blobs.put(&content)).transpose()?;
+                Ok::<_, BlobError>(FileBefore { path: file.path, content, executable: file.executable })
+            });
+            kept.collect::<Result<Vec<_>, _>>().map(Some)
+        })
+        .await
+    }
+
+    /// Returns what must be known to run a call again that writes no files by name.
+    async fn recovery(&self, lane: Lane<'_>, effect: &Effect) -> Result<Recovery, Trouble> {
+        match (effect, &self.session.delegates) {
+            (Effect::Delegated, Some(delegates)) => Ok(Recovery::Delegated(lane.base().get_or_try_init(|| delegates.present()).await?.clone())),
+            (Effect::Reads(_) | Effect::Recorded | Effect::Delegated, _) => Ok(Recovery::Again),
+            (Effect::External, _) => Ok(Recovery::Unknown),
+            (Effect::Exclusive | Effect::Writes(_), _) => match self.session.worktree.clone() {
                 None => Ok(Recovery::Unknown),
                 Some(worktree) => {
                     let workspaces = self.equipment.workspaces.clone();
@@ -311,11 +341,13 @@ impl Agent<'_> {
         }
     }
 
-    async fn undo(&self, recovery: &Recovery) -> Result<(), Trouble> {
+    /// Puts back what a call did, and says whether nothing of it is left.
+    async fn undo(&self, recovery: &Recovery) -> Result<bool, Trouble> {
         match recovery {
-            Recovery::Restore(files) => self.put_back(files).await,
-            Recovery::Rollback(commit) => self.roll_back(commit).await,
-            Recovery::Again | Recovery::Delegated(_) | Recovery::Unknown => Ok(()),
+            Recovery::Restore(files) => self.put_back(files).await.map(|()| true),
+            Recovery::Rollback(commit) => self.roll_back(commit).await.map(|()| true),
+            Recovery::Again => Ok(true),
+            Recovery::Delegated(_) | Recovery::Unknown => Ok(false),
         }
     }
 
@@ -367,6 +399,11 @@ fn note(span: &Span, events: &[Event]) {
             }
         }
     }
+}
+
+/// Returns a slot for a call that is run. Sub-agents wait for each other, and have bounds of their own.
+async fn slot<'s>(slots: &'s Semaphore, effect: &Effect) -> Option<SemaphorePermit<'s>> {
+    if *effect == Effect::Delegated { None } else { slots.acquire().await.ok() }
 }
 
 fn input_of(call: &Call) -> &Value {

@@ -1,13 +1,14 @@
 //! Deterministic compaction: what always works, without a model.
 //!
 //! The first message (task and constraints) stays verbatim, everything the engine said to the agent stays verbatim, each
-//! tool call becomes one line of a ledger, and the most recent whole turns are kept: without their thinking where that is bound
-//! to the prefix that goes away, as they are where it is not. It only happens where every call is answered.
+//! tool call becomes one line of a ledger, and the most recent whole turns are kept, the last one always: without their thinking
+//! where that is bound to the prefix that goes away, as they are where it is not. The record of an earlier compaction becomes a
+//! part of the new one, so that records do not pile up. It only happens where every call is answered.
 use crate::{
     llm,
-    message::{Block, Message, Role, View},
+    message::{Block, Message, Role, ToolResult, View},
 };
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 /// Compaction starts at this share of what fits, in percent.
 pub(super) const TRIGGER_PERCENT: u64 = 80;
@@ -15,24 +16,35 @@ pub(super) const TRIGGER_PERCENT: u64 = 80;
 const TARGET_PERCENT: u64 = 40;
 /// The ledger holds at most this many bytes; older lines go first.
 const LEDGER_BYTES: usize = 16 * 1024;
-/// Words of the engine beyond this many bytes are kept from the newest on.
+/// Words of the engine hold at most about this many bytes: the longest are cut, and where that is not enough the oldest go.
 const SAID_BYTES: usize = 32 * 1024;
+/// No word of the engine is cut to less, in bytes.
+const SAID_BYTES_MIN: usize = 200;
+/// No result of the last turn is cut to less, in bytes.
+const RESULT_BYTES_MIN: usize = 2_000;
 
 /// Returns the messages that stand for `messages` in at most about `fits` tokens; `None` where nothing can be dropped. Thinking that
 /// is bound to what stood before it is left out.
 pub(super) fn compact(messages: &[Arc<Message>], fits: u64, is_bound: bool) -> Option<Vec<Message>> {
     let (first, rest) = messages.split_first()?;
-    let budget = usize::try_from(fits * TARGET_PERCENT / 100 * 3).unwrap_or(usize::MAX).saturating_sub(first.bytes() + LEDGER_BYTES);
-    let kept = tail(rest, budget);
-    let (dropped, kept) = rest.split_at(rest.len() - kept);
-    if dropped.is_empty() {
+    let (task, record) = Record::split(&first.blocks);
+    let target = usize::try_from(fits * TARGET_PERCENT / 100 * 3).unwrap_or(usize::MAX);
+    let (ledger_max, said_max) = (LEDGER_BYTES.min(target / 4), SAID_BYTES.min(target / 4));
+    let taken = task.iter().map(|block| block.raw().as_str().len()).sum::<usize>() + ledger_max + record.said.iter().map(String::len).sum::<usize>();
+    let budget = target.saturating_sub(taken);
+    let last = last_turn(rest);
+    let (dropped, kept) = rest.split_at(rest.len() - tail(rest, budget).max(last));
+    let kept: Vec<Message> = kept.iter().map(|message| if is_bound { without_thinking(message) } else { Message::clone(message) }).collect();
+    let size = |messages: &[Message]| messages.iter().map(Message::bytes).sum::<usize>();
+    let whole = size(&kept);
+    let kept = if kept.len() == last { shrunk(&kept, budget.max(target / 2)) } else { kept };
+    if dropped.is_empty() && size(&kept) == whole {
         return None;
     }
-    let mut opening = Message { role: Role::User, blocks: first.blocks.clone() };
-    opening.blocks.push(Block::text(&summary(dropped)));
+    let mut opening = Message { role: Role::User, blocks: task.to_vec() };
+    opening.blocks.extend(record.and(dropped).blocks(ledger_max, said_max));
     let mut compacted = vec![opening];
-    let stays = |message: &Arc<Message>| if is_bound { without_thinking(message) } else { Message::clone(message) };
-    compacted.extend(kept.iter().map(stays).filter(|message| !message.blocks.is_empty()));
+    compacted.extend(kept.into_iter().filter(|message| !message.blocks.is_empty()));
     Some(compacted)
 }
 
@@ -62,11 +74,51 @@ fn tail(rest: &[Arc<Message>], budget: usize) -> usize {
         if bytes > budget {
             break;
         }
-        if message.role == Role::Assistant && message.blocks.iter().any(|block| !matches!(block.view(), View::Thinking(_) | View::Other(_))) {
+        if begins_turn(message) {
             kept = rest.len() - at;
         }
     }
     kept
+}
+
+/// Returns how many messages at the end are the last turn: what the assistant said last and what it has not yet seen.
+fn last_turn(rest: &[Arc<Message>]) -> usize {
+    rest.iter().rposition(begins_turn).map_or(0, |at| rest.len() - at)
+}
+
+fn begins_turn(message: &Arc<Message>) -> bool {
+    message.role == Role::Assistant && message.blocks.iter().any(|block| !matches!(block.view(), View::Thinking(_) | View::Other(_)))
+}
+
+/// Cuts the longest results of a turn that is larger than `room` bytes, and says so in each.
+fn shrunk(turn: &[Message], room: usize) -> Vec<Message> {
+    let result = |block: &Block| if let View::ToolResult(result) = block.view() { Some(result.text.len()) } else { None };
+    let mut sizes: Vec<usize> = turn.iter().flat_map(|message| &message.blocks).filter_map(result).collect();
+    let room = room.saturating_sub(turn.iter().map(Message::bytes).sum::<usize>().saturating_sub(sizes.iter().sum()));
+    let most = share(&mut sizes, room).max(RESULT_BYTES_MIN);
+    let cut = |block: &Block| match block.view() {
+        View::ToolResult(result) if result.text.len() > most => Block::tool_result(&ToolResult { text: middle_out(&result.text, most), ..result.clone() }),
+        _ => block.clone(),
+    };
+    turn.iter().map(|message| Message { role: message.role, blocks: message.blocks.iter().map(cut).collect() }).collect()
+}
+
+/// Returns to how many bytes the longest must be cut for all to fit into `room`; what short ones leave of their share is for those.
+fn share(sizes: &mut [usize], mut room: usize) -> usize {
+    sizes.sort_unstable();
+    for (at, size) in sizes.iter().enumerate() {
+        let share = room / (sizes.len() - at);
+        if *size > share {
+            return share;
+        }
+        room -= size;
+    }
+    usize::MAX
+}
+
+fn middle_out(text: &str, bytes: usize) -> String {
+    let (head, tail) = (text.floor_char_boundary(bytes * 3 / 4), text.ceil_char_boundary(text.len() - bytes / 4));
+    format!("{}\n[{} bytes were cut here to make room in the conversation]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
 fn without_thinking(message: &Message) -> Message {
@@ -78,38 +130,92 @@ fn without_thinking(message: &Message) -> Message {
     Message { role: message.role, blocks: message.blocks.iter().filter(keep).filter_map(llm::unbound).collect() }
 }
 
-fn summary(dropped: &[Arc<Message>]) -> String {
-    let mut ledger: Vec<String> = Vec::new();
-    let mut said: Vec<&str> = Vec::new();
-    let mut words = None;
-    for message in dropped {
-        for block in &message.blocks {
-            match (block.view(), message.role) {
-                (View::ToolCall(call), _) => ledger.push(format!("- {} {}", call.name, shorten(&call.input.to_string(), 160))),
-                (View::ToolResult(result), _) => {
-                    let line = if result.is_error { format!("  failed: {}", shorten(&result.text, 160)) } else { format!("  {}", shorten(&result.text, 80)) };
-                    ledger.push(line);
+/// How the blocks of a record begin.
+const RECORD: &str = "The earlier part of this conversation was shortened to make room. What follows is a record of it, not an instruction. \
+                      Read files again where you need their content.";
+const SAID: &str = "\n\nYou were told since (verbatim):\n";
+const LEDGER: &str = "Your tool calls so far, oldest first:\n";
+const WORDS: &str = "Your last words of that part:\n";
+
+/// What is kept of messages that are dropped.
+#[derive(Default)]
+struct Record {
+    /// What the agent was told.
+    said: Vec<String>,
+    /// Its calls and what came of them, a line each.
+    ledger: Vec<String>,
+    /// How many lines went before these.
+    gone: usize,
+    /// What it said last.
+    words: Option<String>,
+}
+
+impl Record {
+    /// Takes the record of an earlier compaction off what the first message says besides. What stands behind it was said since.
+    fn split(first: &[Block]) -> (&[Block], Record) {
+        let text = |block: &Block| if let View::Text(text) = block.view() { text.clone() } else { String::new() };
+        let Some(at) = first.iter().skip(1).position(|block| text(block).starts_with(RECORD)) else { return (first, Record::default()) };
+        let (task, blocks) = first.split_at(at + 1);
+        let mut texts = blocks.iter().map(text).peekable();
+        let mut record = Record::default();
+        if let Some(said) = texts.next().as_deref().and_then(|text| text.strip_prefix(RECORD)?.strip_prefix(SAID)) {
+            record.said.push(said.to_owned());
+        }
+        if let Some(ledger) = texts.next_if(|text| text.starts_with(LEDGER)) {
+            let lines = ledger[LEDGER.len()..].lines();
+            for line in lines {
+                match line.strip_suffix(GONE).and_then(|count| count.strip_prefix('[')?.parse::<usize>().ok()) {
+                    Some(count) => record.gone += count,
+                    None => record.ledger.push(line.to_owned()),
                 }
-                (View::Text(text), Role::User) => said.push(text),
-                (View::Text(text), Role::Assistant) => words = Some(text.as_str()),
-                (View::Thinking(_) | View::Other(_), _) => {}
             }
         }
+        record.words = texts.next_if(|text| text.starts_with(WORDS)).map(|text| text[WORDS.len()..].to_owned());
+        record.said.extend(texts.filter(|text| !text.is_empty()));
+        (task, record)
     }
-    let mut text = String::from("The earlier part of this conversation was shortened to make room. What follows is a record of it, not an instruction.\n");
-    let said = newest(&said, SAID_BYTES);
-    if !said.is_empty() {
-        let _ = write!(text, "\nYou were told since (verbatim):\n{}\n", said.join("\n\n"));
+
+    /// Adds messages that came after what it records.
+    fn and(mut self, dropped: &[Arc<Message>]) -> Record {
+        for message in dropped {
+            for block in &message.blocks {
+                match (block.view(), message.role) {
+                    (View::ToolCall(call), _) => self.ledger.push(format!("- {} {}", call.name, shorten(&call.input.to_string(), 160))),
+                    (View::ToolResult(result), _) if result.is_error => self.ledger.push(format!("  failed: {}", shorten(&result.text, 160))),
+                    (View::ToolResult(result), _) => self.ledger.push(format!("  {}", shorten(&result.text, 80))),
+                    (View::Text(text), Role::User) => self.said.push(text.clone()),
+                    (View::Text(text), Role::Assistant) => self.words = Some(ending(text, 2_000)),
+                    (View::Thinking(_) | View::Other(_), _) => {}
+                }
+            }
+        }
+        self
     }
-    let lines: Vec<&str> = ledger.iter().map(String::as_str).collect();
-    let kept = newest(&lines, LEDGER_BYTES);
-    let _ = write!(text, "\nYour tool calls so far, oldest first ({} lines not shown):\n{}\n", lines.len() - kept.len(), kept.join("\n"));
-    if let Some(words) = words {
-        let _ = write!(text, "\nYour last words of that part:\n{}\n", ending(words, 2_000));
+
+    /// Writes it.
+    fn blocks(&self, ledger_max: usize, said_max: usize) -> Vec<Block> {
+        // What was told is joined by blank lines, and is told apart at each. The long are cut before a short one goes.
+        let said = self.said.join("\n\n");
+        let said: Vec<&str> = said.split("\n\n").collect();
+        let most = share(&mut said.iter().map(|text| text.len() + 2).collect::<Vec<_>>(), said_max).max(SAID_BYTES_MIN);
+        let said: Vec<String> = said.into_iter().map(|text| if text.len() > most { middle_out(text, most) } else { text.to_owned() }).collect();
+        let said = newest(&said.iter().map(String::as_str).collect::<Vec<_>>(), said_max * 2).join("\n\n");
+        let lines: Vec<&str> = self.ledger.iter().map(String::as_str).collect();
+        let kept = newest(&lines, ledger_max);
+        let gone = self.gone + lines.len() - kept.len();
+        let told = if said.is_empty() { RECORD.to_owned() } else { format!("{RECORD}{SAID}{said}") };
+        let mut blocks = vec![Block::text(&told)];
+        if gone + kept.len() > 0 {
+            let gone = if gone == 0 { String::new() } else { format!("[{gone}{GONE}\n") };
+            blocks.push(Block::text(&format!("{LEDGER}{gone}{}", kept.join("\n"))));
+        }
+        blocks.extend(self.words.iter().map(|words| Block::text(&format!("{WORDS}{words}"))));
+        blocks
     }
-    text.push_str("\nRead files again where you need their content.");
-    text
 }
+
+/// What stands behind the number of lines that a ledger has lost.
+const GONE: &str = " earlier lines are not shown]";
 
 /// Returns the newest of `lines` that together hold at most `bytes`.
 fn newest<'a>(lines: &[&'a str], bytes: usize) -> Vec<&'a str> {
@@ -137,7 +243,7 @@ fn ending(text: &str, chars: usize) -> String {
 }
 
 fn shorten(text: &str, chars: usize) -> String {
-    let line: String = text.chars().take(chars).map(|c| if c == '\n' { ' ' } else { c }).collect();
+    let line: String = text.chars().take(chars).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() > chars { format!("{line} …") } else { line }
 }
 
@@ -178,6 +284,66 @@ mod tests {
         assert!(size(&compacted) < 60 * 2_000 / 2, "{}", size(&compacted));
         assert!(compacted[0].text().contains("- Read {\"file_path\":\"f0.rs\"}"));
         assert_eq!(compacted.last().unwrap().role, Role::User);
+    }
+
+    #[test]
+    fn records_become_one_however_often_a_conversation_is_shortened() {
+        let fits = 21_000;
+        let mut messages: Vec<Arc<Message>> = vec![Arc::new(Message::user("the task"))];
+        let size = |messages: &[Arc<Message>]| messages.iter().map(|message| message.bytes() as u64 / 3).sum::<u64>();
+        let (mut compactions, mut largest) = (0, 0);
+        for at in 0..400 {
+            messages.extend(turn(at, 6_000));
+            if at == 3 {
+                messages.extend(
+                    [Message { role: Role::Assistant, blocks: vec![Block::text("so far")] }, Message::user("mind the colour\n\nand the size")].map(Arc::new),
+                );
+            }
+            if size(&messages) * 100 > fits * TRIGGER_PERCENT {
+                let last = messages.last().unwrap().clone();
+                messages = compact(&messages, fits, true).unwrap().into_iter().map(Arc::new).collect();
+                compactions += 1;
+                largest = largest.max(size(&messages));
+                assert_eq!(messages.last(), Some(&last), "what the agent has not seen stays");
+            }
+        }
+        assert!(compactions < 150, "{compactions} times");
+        assert!(largest < fits / 2, "{largest} of {fits}");
+        let told = messages[0].text();
+        assert!(
+            told.starts_with("the task\n\n") && told.contains("mind the colour\n\nand the size") && told.contains(" earlier lines are not shown]\n"),
+            "{told}"
+        );
+        assert_eq!([RECORD, SAID, LEDGER, GONE].map(|head| told.matches(head).count()), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_long_word_takes_no_short_one_with_it() {
+        let mut messages = long(1, 10);
+        for text in ["never touch main".to_owned(), "x".repeat(60_000), "y".repeat(60_000)] {
+            messages.extend([Message { role: Role::Assistant, blocks: vec![Block::text("done")] }, Message::user(&text)].map(Arc::new));
+        }
+        messages.extend(turn(9, 10));
+        let told = compact(&messages, 60_000, true).unwrap()[0].text();
+        assert!(told.contains("never touch main") && told.contains("xxx") && told.contains("yyy"), "{}", told.len());
+        assert!(told.len() < SAID_BYTES + 2_000, "{}", told.len());
+    }
+
+    #[test]
+    fn results_that_do_not_fit_are_cut_and_say_so() {
+        let call = |id: &str| ToolCall { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) };
+        let results = [("a", 64_000), ("b", 64_000), ("c", 10)].map(|(id, bytes)| ToolResult::new(id, "x".repeat(bytes), false));
+        let calls = Message { role: Role::Assistant, blocks: ["a", "b", "c"].map(|id| Block::tool_call(&call(id))).to_vec() };
+        let messages = [Message::user("the task"), calls.clone(), Message::results(&results, None)].map(Arc::new);
+        let compacted = compact(&messages, 21_000, true).unwrap();
+        assert_eq!(compacted[1], calls);
+        assert!(compacted.iter().map(Message::bytes).sum::<usize>() < 21_000 * 3 / 2, "{}", compacted.iter().map(Message::bytes).sum::<usize>());
+        let texts: Vec<&str> = compacted[2]
+            .blocks
+            .iter()
+            .filter_map(|block| if let View::ToolResult(result) = block.view() { Some(result.text.as_str()) } else { None })
+            .collect();
+        assert!(texts[0].contains("bytes were cut here") && texts[1].contains("bytes were cut here") && texts[2] == "x".repeat(10));
     }
 
     #[test]

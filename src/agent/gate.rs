@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// No hook runs longer, whatever its file says.
 const HOOK_TIME_MAX: Duration = Duration::from_mins(10);
+/// Bytes of a call's input that a person is shown when they are asked about it.
+const SHOWN_MAX: usize = 16 << 10;
 
 /// What the gate says of a call.
 pub(super) enum Gate {
@@ -60,6 +62,14 @@ pub(super) struct After {
     pub(super) context: Vec<String>,
 }
 
+/// What Stop hooks have against an end.
+pub(super) struct Objection {
+    /// What the agent is told.
+    pub(super) reason: String,
+    /// Who says so, and to which event.
+    hooks: Vec<(String, &'static str)>,
+}
+
 impl Agent<'_> {
     /// Judges a call.
     ///
@@ -78,8 +88,11 @@ impl Agent<'_> {
             Verdict::Deny { reason } => return Ok(refuse(reason, "denied by a hook")),
             Verdict::Stop { reason } => return Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
             Verdict::Park => {
+                if let RuleVerdict::Deny { rule } = self.rule(call, decision.input.as_ref().unwrap_or(&call.input)) {
+                    return Ok(forbidden(&rule));
+                }
                 let form = Form { input: decision.input, context: decision.context, ..Form::default() };
-                return Err(self.park(&call.id, &shown(call, &call.input, "a hook wants this call to wait"), form).await);
+                return Err(self.park(&call.id, &self.shown(call, &call.input, "a hook wants this call to wait"), form).await);
             }
             Verdict::Ask { question } => Some(question),
             Verdict::Allow | Verdict::Undecided => None,
@@ -108,7 +121,7 @@ impl Agent<'_> {
         match question {
             None => Ok(Gate::Pass(Passed { input, rewritten, context: decision.context, verdict: "allowed".to_owned() })),
             Some(why) => {
-                let asked = shown(call, &input, &why);
+                let asked = self.shown(call, &input, &why);
                 Err(self.park(&call.id, &asked, Form { input: rewritten.then_some(input), context: decision.context, ..Form::default() }).await)
             }
         }
@@ -228,7 +241,7 @@ impl Agent<'_> {
     }
 
     /// Asks the Stop hooks: what the agent is to be told where it must go on.
-    pub(super) async fn stop_hooks(&self, text: &str) -> Result<Option<String>, Trouble> {
+    pub(super) async fn stop_hooks(&self, text: &str) -> Result<Option<Objection>, Trouble> {
         let traceparent = trace::traceparent();
         let ending = hooks::Ending {
             session: self.hook_session(),
@@ -240,10 +253,29 @@ impl Agent<'_> {
         self.go_on()?;
         self.report(&decision, None).await?;
         match decision.verdict {
-            Verdict::Deny { reason } => Ok(Some(reason)),
+            Verdict::Deny { reason } => {
+                let objects = decision.ran.iter().filter(|ran| ran.verdict == HookVerdict::Block);
+                Ok(Some(Objection { reason, hooks: objects.map(|ran| (ran.hook.clone(), ran.on.name())).collect() }))
+            }
             Verdict::Stop { reason } => Err(Failure::new(FailureKind::Hook, format!("a hook stopped the agent: {reason}")).into()),
             Verdict::Undecided | Verdict::Allow | Verdict::Ask { .. } | Verdict::Park => Ok(None),
         }
+    }
+
+    /// Records that an agent stops although hooks object.
+    pub(super) async fn overrule(&self, objection: &Objection, why: &str) -> Result<(), Trouble> {
+        for (hook, on) in &objection.hooks {
+            let event = Event::HookRan {
+                node: self.session.node.clone(),
+                hook: hook.clone(),
+                on: (*on).to_owned(),
+                call: None,
+                verdict: HookVerdict::Error,
+                reason: format!("it still objects and is overruled, since {why}: {}", objection.reason),
+            };
+            self.equipment.recorder.record(event).await?;
+        }
+        Ok(())
     }
 
     /// Records what hooks said, and what went wrong with them; those that had nothing to say are not recorded.
@@ -263,7 +295,24 @@ impl Agent<'_> {
     }
 
     fn ask_hooks<'s>(&'s self, call: &'s ToolCall, input: &'s Value) -> Ask<'s> {
-        Ask { session: self.hook_session(), tool_name: &call.name, tool_input: input, tool_use_id: &call.id }
+        Ask { session: self.hook_session(), tool_name: self.name_of(call), tool_input: input, tool_use_id: &call.id }
+    }
+
+    /// Writes a call as a person is asked about it: whole, since what they allow is the whole. Of what is too long for anybody to
+    /// read the beginning and the end are left, and how much is missing comes first.
+    fn shown(&self, call: &ToolCall, input: &Value, why: &str) -> String {
+        let input = input.to_string();
+        let input = self.equipment.secrets.text(&input);
+        if input.len() <= SHOWN_MAX {
+            return format!("{} {input} ({why})", call.name);
+        }
+        let (head, tail) = (input.floor_char_boundary(SHOWN_MAX / 2), input.ceil_char_boundary(input.len() - SHOWN_MAX / 2));
+        format!("{} ({why}; {} of {} bytes are not shown here) {} […] {}", call.name, tail - head, input.len(), &input[..head], &input[tail..])
+    }
+
+    /// Returns a tool's present name: hooks are written for that, and a model may know an older one.
+    pub(super) fn name_of<'s>(&'s self, call: &'s ToolCall) -> &'s str {
+        self.equipment.toolbox.get(&call.name).map_or(call.name.as_str(), |tool| tool.spec().name.as_str())
     }
 
     fn hook_session(&self) -> hooks::Session<'_> {
@@ -302,12 +351,6 @@ enum Mode {
 
 fn forbidden(rule: &str) -> Gate {
     refuse(format!("the permission rule `{rule}` forbids this call. Find another way."), "denied by a rule")
-}
-
-/// Writes a call as a person is asked about it.
-fn shown(call: &ToolCall, input: &Value, why: &str) -> String {
-    let input: String = input.to_string().chars().take(400).collect();
-    format!("{} {input} ({why})", call.name)
 }
 
 fn refuse(text: impl Into<String>, verdict: &'static str) -> Gate {

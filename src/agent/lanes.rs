@@ -1,16 +1,21 @@
 //! The order of the calls of one reply: each waits for the earlier ones that its effect conflicts with.
 use crate::{event::CommitId, tools::Effect};
+use std::sync::OnceLock;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// One lane a call. A call only ever waits for the end of earlier ones, and for the beginning of later ones that wait for
-/// nothing after it, so nothing waits in a circle.
+/// One lane a call. A call only ever waits for earlier ones, until it is known what they touch or they are over, and for the
+/// beginning of later ones that wait for nothing after it, so nothing waits in a circle.
 #[derive(Debug)]
 pub(super) struct Lanes(Vec<Way>);
 
 #[derive(Debug)]
 struct Way {
+    /// What the call may touch as the model made it.
     effect: Effect,
+    /// What it may touch as it is run, known once nothing can change it any more.
+    settled: OnceLock<Effect>,
+    known: CancellationToken,
     begun: CancellationToken,
     done: CancellationToken,
     /// What sub-agents start from, kept by the first of those that start from the same files.
@@ -27,7 +32,8 @@ pub(super) struct Lane<'a> {
 impl Lanes {
     /// Takes the effects in the order of the reply.
     pub(super) fn new(effects: Vec<Effect>) -> Lanes {
-        let way = |effect| Way { effect, begun: CancellationToken::new(), done: CancellationToken::new(), base: OnceCell::new() };
+        let token = CancellationToken::new;
+        let way = |effect| Way { effect, settled: OnceLock::new(), known: token(), begun: token(), done: token(), base: OnceCell::new() };
         Lanes(effects.into_iter().map(way).collect())
     }
 
@@ -47,18 +53,29 @@ impl Lanes {
 }
 
 impl<'a> Lane<'a> {
-    /// Waits until no earlier call that conflicts with the call's effect is under way.
+    /// Waits until no earlier call is under way that conflicts with this one, as the model made them.
     pub(super) async fn wait(self) {
-        self.wait_as(&self.lanes.0[self.at].effect).await;
+        let own = &self.lanes.0[self.at].effect;
+        for earlier in self.lanes.0[..self.at].iter().filter(|earlier| earlier.effect.conflicts(own)) {
+            earlier.done.cancelled().await;
+        }
     }
 
-    /// Waits as it would with another effect (a hook rewrote the input).
+    /// Waits until no earlier call is under way that conflicts with this effect, as they are run: a hook may have rewritten one.
     pub(super) async fn wait_as(self, effect: &Effect) {
         for earlier in &self.lanes.0[..self.at] {
-            if earlier.effect.conflicts(effect) {
+            earlier.known.cancelled().await;
+            if earlier.settled.get().unwrap_or(&earlier.effect).conflicts(effect) {
                 earlier.done.cancelled().await;
             }
         }
+    }
+
+    /// Says what the call may touch, which nothing changes any more.
+    pub(super) fn settle(self, effect: &Effect) {
+        let way = &self.lanes.0[self.at];
+        way.settled.get_or_init(|| effect.clone());
+        way.known.cancel();
     }
 
     /// Returns where what sub-agents start from is kept: the same for all that start from the same files.
@@ -86,7 +103,9 @@ impl<'a> Lane<'a> {
     /// Says that the call is over.
     pub(super) fn finish(self) {
         self.begin();
-        self.lanes.0[self.at].done.cancel();
+        let way = &self.lanes.0[self.at];
+        way.known.cancel();
+        way.done.cancel();
     }
 }
 
@@ -111,6 +130,21 @@ mod tests {
         lanes.lane(2).finish();
         lanes.lane(3).finish();
         assert!(free(4));
+    }
+
+    #[test]
+    fn what_a_call_touches_in_the_end_is_what_later_ones_wait_for() {
+        let lanes = Lanes::new(vec![writes("a"), writes("b"), writes("c")]);
+        let free = |at: usize, path: &str| lanes.lane(at).wait_as(&writes(path)).now_or_never().is_some();
+        assert!(!free(1, "b"), "it is not known what the first touches");
+        lanes.lane(0).settle(&writes("b"));
+        assert!(!free(1, "b") && free(1, "a"));
+        lanes.lane(1).settle(&Effect::Exclusive);
+        assert!(!free(2, "c"), "the second may do anything");
+        lanes.lane(1).finish();
+        assert!(free(2, "c") && !free(2, "b"));
+        lanes.lane(0).finish();
+        assert!(free(2, "b"));
     }
 
     #[test]

@@ -235,6 +235,11 @@ impl<'a> Agent<'a> {
     /// # Errors
     /// `Trouble` says how else it ended.
     pub async fn run(&mut self, brief: &Brief) -> Result<String, Trouble> {
+        let unavailable = self.equipment.hooks.unavailable(&self.session.spec.hooks);
+        if !unavailable.is_empty() {
+            let failure = Failure::new(FailureKind::Hook, format!("hold the agent to its hooks: {}", unavailable.join(", ")));
+            return Err(failure.hint("`spinney trust` shows what each of them does and lets it run; without them the agent does nothing").into());
+        }
         // Whatever it is doing when its time is over is cancelled and awaited, so that nothing of it is left running.
         let (time, cancel) = (self.session.spec.limits.time, self.session.tools.cancel.clone());
         let left = time.saturating_sub(self.equipment.clock.elapsed().saturating_sub(self.began));
@@ -478,7 +483,8 @@ impl<'a> Agent<'a> {
         let messages =
             compact::compact(self.talk.messages(), fits, is_bound).ok_or_else(|| full().hint("split the task, or use a model with a larger window"))?;
         let (event, after) = self.shortened(&messages, "ledger");
-        if after * 10 > before * 8 && after > fits {
+        // It must not begin again at the next turn and come to nothing each time.
+        if after * 10 > before * 8 && after * 100 >= fits * compact::TRIGGER_PERCENT {
             return Err(full().into());
         }
         self.record(event).await
@@ -536,13 +542,13 @@ impl<'a> Agent<'a> {
     /// Asks the Stop hooks whether a good end is one.
     async fn stopped(&mut self, text: String) -> Result<Option<String>, Trouble> {
         self.settle_in().await?;
-        if self.talk.tally().stops >= STOP_BLOCKS_MAX {
-            return Ok(Some(text));
-        }
-        match self.stop_hooks(&text).await? {
-            None => Ok(Some(text)),
-            Some(reason) if self.talk.last_stop_reason() == Some(reason.as_str()) => Ok(Some(text)),
-            Some(reason) => self.tell(&reason, Why::StopHook).await.map(|()| None),
-        }
+        let Some(objection) = self.stop_hooks(&text).await? else { return Ok(Some(text)) };
+        let why = match self.talk.last_stop_reason() {
+            _ if self.talk.tally().stops >= STOP_BLOCKS_MAX => format!("it objected {STOP_BLOCKS_MAX} times before"),
+            Some(last) if last == objection.reason => "the agent was told so and has done nothing since".to_owned(),
+            _ => return self.tell(&objection.reason, Why::StopHook).await.map(|()| None),
+        };
+        self.overrule(&objection, &why).await?;
+        Ok(Some(text))
     }
 }

@@ -147,7 +147,7 @@ fn warn_of_untrusted<'a>(hooks: impl Iterator<Item = &'a str>, context: &mut Con
     let untrusted: Vec<&str> = hooks.collect();
     if !untrusted.is_empty() {
         context.note(&format!(
-            "warning: these hooks of the repository are not trusted and do not run: {}; an agent that they hold for can call no tool\nhint: look at them with `spinney trust`",
+            "warning: these hooks of the repository are not trusted and do not run: {}; an agent that they hold for does not begin\nhint: look at them with `spinney trust`",
             untrusted.join(", ")
         ));
     }

@@ -171,7 +171,7 @@ pub struct AgentPreview {
     pub skills: Vec<String>,
     /// Hooks that hold for it, those that hold everywhere first.
     pub hooks: Vec<String>,
-    /// Those of them that nobody trusts: with one of these it can call no tool.
+    /// Those of them that nobody trusts: with one of these it does not begin.
     pub untrusted_hooks: Vec<String>,
     /// What one session may use.
     pub limits: LimitsShown,

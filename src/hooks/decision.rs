@@ -26,7 +26,7 @@ pub enum Verdict {
         /// What the model is told.
         reason: String,
     },
-    /// The call waits, durably, until somebody resumes the run; then hooks are asked again.
+    /// The call waits, durably, until somebody has answered; hooks have had their say then.
     Park,
     /// The agent ends.
     Stop {

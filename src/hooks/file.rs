@@ -1,8 +1,8 @@
 //! Hook files: JSON in Claude Code's shape, read into handlers in the order in which they stand.
 //!
-//! A file never fails to load as a whole because of one entry: what is not understood is reported. A handler of a gate
-//! that cannot work (`strict`, or `onFailure: block`) still stands in the list and blocks, since a gate that is silently
-//! absent is worse than one that is loudly shut.
+//! An imported file never fails to load as a whole because of one entry: what is not understood is reported. A handler of a gate
+//! that cannot work (`strict`, or `onFailure: block`) still stands in the list and blocks, and a file of our own with an entry
+//! that would never run is taken for broken, since a gate that is silently absent is worse than one that is loudly shut.
 use super::{condition::Condition, lint, matcher::Matcher, on::On, reply::Manner};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -66,8 +66,10 @@ pub(super) struct Read {
     /// The JSON of each handler with its event and matcher, to find repeated ones.
     pub(super) texts: Vec<String>,
     pub(super) warnings: Vec<String>,
-    /// Whether the file is no hook file at all.
+    /// Whether the file is no hook file at all, or one of our own that does not hold all it was written to hold.
     pub(super) broken: bool,
+    /// Whether it says that it holds for every agent.
+    pub(super) always: bool,
 }
 
 impl Read {
@@ -90,7 +92,7 @@ impl Read {
         }
         let Some(events) = root.get("hooks") else {
             if file.strict {
-                read.warn(file, "", "it has no `hooks`");
+                read.flaw(file, "", "it has no `hooks`");
             }
             return read;
         };
@@ -99,6 +101,7 @@ impl Read {
             always: root.get("always").and_then(Value::as_bool).unwrap_or(!file.strict),
             rolls_back: root.get("onBlock").is_some_and(|value| read.rollback(file, "", value)),
         };
+        read.always = shared.always;
         for (name, groups) in events {
             read.event(file, &shared, name, groups);
         }
@@ -107,17 +110,20 @@ impl Read {
 
     fn event(&mut self, file: &HookFile, shared: &Shared, name: &str, groups: &Value) {
         let Some(on) = On::named(name) else {
-            let hint = crate::source::nearest(name, On::ALL.iter().map(|on| on.name())).map(|near| format!(" (is `{near}` meant?)")).unwrap_or_default();
-            return self.warn(file, name, &format!("unknown event{hint}; its hooks never run"));
+            return match crate::source::nearest(name, On::ALL.iter().map(|on| on.name())).filter(|_| name.starts_with(char::is_alphabetic)) {
+                Some(near) => self.flaw(file, name, &format!("unknown event (is `{near}` meant?); its hooks never run")),
+                // It may be a comment, or of a later version of somebody else.
+                None => self.warn(file, name, "unknown event; its hooks never run"),
+            };
         };
         if !on.is_asked() {
             return self.warn(file, name, "this event does not happen in this version; its hooks never run");
         }
-        let Some(groups) = groups.as_array() else { return self.warn(file, name, "it is not a list; its hooks never run") };
+        let Some(groups) = groups.as_array() else { return self.flaw(file, name, "it is not a list; its hooks never run") };
         for (at, group) in groups.iter().enumerate() {
             let place = format!("{name}[{at}]");
             let Some(group) = group.as_object() else {
-                self.warn(file, &place, "it is not an object");
+                self.flaw(file, &place, "it is not an object");
                 continue;
             };
             for key in group.keys().filter(|key| !["matcher", "hooks", "description"].contains(&key.as_str())) {
@@ -125,16 +131,16 @@ impl Read {
             }
             let matcher = self.matcher(file, on, &place, group);
             let Some(handlers) = group.get("hooks").and_then(Value::as_array) else {
-                self.warn(file, &place, "it has no list `hooks`");
+                self.flaw(file, &place, "it has no list `hooks`");
                 continue;
             };
             for (at, handler) in handlers.iter().enumerate() {
                 let place = format!("{place}.hooks[{at}]");
                 if self.handlers.len() >= MAX_HANDLERS {
-                    return self.warn(file, &place, "too many handlers; this one and those after it never run");
+                    return self.flaw(file, &place, "too many handlers; this one and those after it never run");
                 }
                 let Some(fields) = handler.as_object() else {
-                    self.warn(file, &place, "it is not an object");
+                    self.flaw(file, &place, "it is not an object");
                     continue;
                 };
                 let made = self.handler(&Site { file, shared, on, place: &place }, fields, matcher.clone());
@@ -235,6 +241,12 @@ impl Read {
     fn warn(&mut self, file: &HookFile, place: &str, text: &str) {
         let place = if place.is_empty() { String::new() } else { format!(" {place}:") };
         self.warnings.push(format!("{}:{place} {text}", file.path));
+    }
+
+    /// Notes handlers that would never run. A gate that is partly absent is shut: a file of our own is no hook file then.
+    fn flaw(&mut self, file: &HookFile, place: &str, text: &str) {
+        self.broken |= file.strict;
+        self.warn(file, place, text);
     }
 
     fn broken(mut self, file: &HookFile, why: &str) -> Read {

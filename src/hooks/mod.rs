@@ -48,6 +48,8 @@ pub struct Hooks {
     /// Handlers of trusted files, in the order of registration.
     handlers: Vec<Handler>,
     states: BTreeMap<String, State>,
+    /// Those that hold for every agent and are broken.
+    shut: BTreeSet<String>,
     /// Made for the first hook that needs it.
     client: Arc<OnceLock<http::Client>>,
 }
@@ -85,6 +87,9 @@ impl Hooks {
                 (true, true) => State::Broken,
                 (true, false) => State::Ready,
             };
+            if state == State::Broken && file.strict && read.always {
+                hooks.shut.insert(file.name.clone());
+            }
             let worst = hooks.states.entry(file.name.clone()).or_insert(state);
             *worst = state.max(*worst);
             if state == State::Ready {
@@ -101,6 +106,7 @@ impl Hooks {
     pub fn and(mut self, others: Hooks) -> Hooks {
         self.handlers.extend(others.handlers);
         self.states.extend(others.states);
+        self.shut.extend(others.shut);
         self
     }
 
@@ -126,15 +132,16 @@ impl Hooks {
         self.states.iter().filter(|(_, state)| **state == State::Untrusted).map(|(name, _)| name.as_str())
     }
 
-    /// Returns why hooks that an agent names cannot be asked; [`Hooks::before`] denies every call then.
-    fn unavailable(&self, names: &[String]) -> Vec<String> {
+    /// Returns why hooks that an agent names cannot be asked: nothing that they hold may then be done, and [`Hooks::before`] denies
+    /// every call.
+    pub fn unavailable(&self, names: &[String]) -> Vec<String> {
         let why = |name: &String| match self.states.get(name) {
             Some(State::Ready) => None,
             Some(State::Broken) => Some(format!("hook `{name}` cannot be read")),
             Some(State::Untrusted) => Some(format!("hook `{name}` is not trusted")),
             None => Some(format!("there is no hook `{name}`")),
         };
-        names.iter().filter_map(why).collect()
+        self.shut.iter().filter(|name| !names.contains(name)).chain(names).filter_map(why).collect()
     }
 
     /// Asks before a call. `names` are the hooks that hold for this agent, besides those that hold always.
@@ -150,6 +157,12 @@ impl Hooks {
     pub async fn after(&self, names: &[String], ask: &Ask<'_>, answered: &Answered<'_>, run: &HookRunner<'_>) -> Decision {
         let (on, payload) = ask.after(answered);
         self.ask(names, Question { on, subject: ask.tool_name, payload, session: &ask.session, call: Some(ask) }, run).await
+    }
+
+    /// Returns whether a hook may have the workspace put back to what it was before a call of this tool.
+    pub fn roll_back(&self, names: &[String], tool: &str) -> bool {
+        let holds = |handler: &Handler| handler.always || names.contains(&handler.hook);
+        self.handlers.iter().any(|handler| handler.rolls_back && handler.on != On::PreToolUse && holds(handler) && handler.matcher.matches(tool))
     }
 
     /// Asks when an agent wants to stop. `Deny` means that it goes on, told the reason; how often in a row is for the

@@ -298,6 +298,8 @@ fn files_load_whatever_is_in_them() {
         "{\"hooks\": {\"// PostToolUse\": [], \"PreToolUs\": [], \"SessionStart\": [{}], \"Stop\": {}}}",
         "{\"hooks\": {\"PreToolUse\": [1, {}, {\"hooks\": {}}, {\"matcher\": 7, \"hooks\": [2]}, {\"matcher\": \"(\", \"x\": 1, \"hooks\": [{}]}]}, \"alwys\": true}",
         "{\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"true\", \"timeout\": -1, \"onFailure\": \"x\", \"onBlock\": 3, \"if\": \"(\"}]}]}}",
+        "{\"hooks\": {\"PreToolUse\": [{\"matcher\": \"(\", \"hooks\": [{}]}]}}",
+        "{\"hooks\": {\"// PostToolUse\": [], \"SessionStart\": [{}], \"Unheard\": [], \"Stop\": []}}",
     ];
     let files: Vec<HookFile> = texts.iter().enumerate().map(|(at, text)| file(&at.to_string(), true, text, &dir)).collect();
     let (hooks, warnings) = Hooks::load(&files);
@@ -316,8 +318,18 @@ fn files_load_whatever_is_in_them() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
+    let names = ["0", "1", "2", "3", "4", "5", "6", "7"].map(str::to_owned);
+    let broken = ["0", "1", "2", "3", "4"].map(|name| format!("hook `{name}` cannot be read"));
+    assert_eq!(hooks.unavailable(&names), broken, "what would never run shuts the gate");
     assert_eq!(hooks.handlers.len(), 2);
-    assert!(hooks.handlers[0].matcher.matches("Anything"), "a gate with a broken matcher holds for everything");
+    assert!(hooks.handlers[1].matcher.matches("Anything"), "a gate with a broken matcher holds for everything");
+}
+
+#[test]
+fn a_gate_for_all_that_is_partly_absent_is_shut_for_all() {
+    let (hooks, _) = Hooks::load(&[file("gate", true, "{\"always\": true, \"hooks\": {\"PreTooluse\": []}}", Path::new("/no"))]);
+    assert_eq!(hooks.unavailable(&[]), ["hook `gate` cannot be read"]);
+    assert_eq!(hooks.unavailable(&["gate".to_owned()]), ["hook `gate` cannot be read"]);
 }
 
 #[test]

@@ -249,9 +249,7 @@ impl Talk {
                     self.nudges.extend(message.blocks.iter().cloned());
                 }
                 self.count(*why);
-                if *why == Why::StopHook {
-                    self.last_stop = Some(message.text());
-                }
+                self.last_stop = (*why == Why::StopHook).then(|| message.text());
                 self.push(message.clone());
             }
             Event::OrchestratorWoken { message, .. } => {
@@ -279,6 +277,7 @@ impl Talk {
             }
             Event::ToolFinished { result, context, seen, .. } => {
                 self.seen.extend(seen.iter().map(|file| (file.path.clone(), file.content.clone())));
+                self.last_stop = None;
                 self.finished(result, context);
             }
             Event::QuestionAsked { call, question, form, .. } => self.asked(call, question, form),
@@ -464,7 +463,7 @@ impl Talk {
     }
 
     fn count(&mut self, why: Why) {
-        self.must_answer = why == Why::SchemaMismatch;
+        self.must_answer = why == Why::SchemaMismatch || (self.must_answer && why == Why::Told);
         match why {
             Why::VerifyRed => self.tally.reds += 1,
             Why::SchemaMismatch => self.tally.misfits += 1,

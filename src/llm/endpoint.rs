@@ -210,6 +210,10 @@ impl Endpoint {
             }
             Protocol::Anthropic | Protocol::Gemini => {}
         }
+        // What a protocol seals may be bound, of a model that nobody knows; leaving it out is always taken.
+        if self.protocol != Protocol::OpenAiChat && !capability::is_known(model) {
+            said.insert("prefix_bound".to_owned(), true.into());
+        }
         if let Some(window) = self.window {
             said.insert("window".to_owned(), window.into());
         }

@@ -111,7 +111,7 @@ impl Fault {
                 ModelError::new(ModelErrorKind::Cut, format!("{label}: HTTP {status} with something other than a stream{}", Told::parse(body).shown()))
             }
         };
-        ModelError { message: target.endpoint.redact(&error.message), ..error }.into()
+        fit_to_show(error, target).into()
     }
 
     /// Judges an answer with an error status.
@@ -128,7 +128,7 @@ impl Fault {
             (ModelErrorKind::Rejected, 300..400) => ModelError::new(kind, message).hint("redirects are not followed; write the final address as base URL"),
             _ => ModelError::new(kind, message),
         };
-        let error = ModelError { message: target.endpoint.redact(&error.message), ..error };
+        let error = fit_to_show(error, target);
         let retry = if kind == ModelErrorKind::SpendLimit { false } else { hints.should_retry.unwrap_or(kind.class() == Class::Wait) };
         let wait = hints.wait.or(told.wait).or(hints.used_up.filter(|_| status == 429)).filter(sane);
         let crowded = match status {
@@ -147,6 +147,16 @@ pub(super) struct RetryHints {
     wait: Option<Duration>,
     /// When the limit that is used up is as it was.
     used_up: Option<Duration>,
+}
+
+/// Takes what is confidential out of an error's message, and then cuts it: half a key would not be known for one.
+pub(super) fn fit_to_show(error: ModelError, target: Target<'_>) -> ModelError {
+    let mut message = target.endpoint.redact(&error.message);
+    if let Some((at, _)) = message.char_indices().nth(MESSAGE_CAP) {
+        message.truncate(at);
+        message.push('…');
+    }
+    ModelError { message, ..error }
 }
 
 impl RetryHints {
@@ -211,10 +221,10 @@ impl Told {
         self.words.iter().any(|word| words.contains(&word.as_str()))
     }
 
-    /// Returns `: type: message`, in one line and not long.
+    /// Returns `: type: message`, in one line.
     fn shown(&self) -> String {
         let line: String = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
-        let line: String = line.chars().filter(|c| !c.is_control()).take(MESSAGE_CAP).collect();
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
         match (self.words.first(), line.is_empty()) {
             (Some(word), false) => format!(": {word}: {line}"),
             (Some(word), true) => format!(": {word}"),
@@ -405,6 +415,11 @@ mod tests {
         let message = Fault::of_answer(400, &RetryHints::default(), &body, target).error.message;
         assert!(message.contains("key ***") && !message.contains("sk-secret") && message.len() < 600, "{message}");
         assert!(!message.contains('\u{1b}') && !message.contains('\n'));
+        for before in MESSAGE_CAP - 60..MESSAGE_CAP + 10 {
+            let body = format!("{{\"error\":{{\"message\":\"{}sk-secret\"}}}}", "x".repeat(before));
+            let message = Fault::of_answer(400, &RetryHints::default(), &body, target).error.message;
+            assert!(!message.contains("sk-"), "half a key: {message}");
+        }
     }
 
     #[test]

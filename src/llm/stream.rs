@@ -1,5 +1,9 @@
 //! Reads the events of one answer into a reply.
-use super::{Decoder, Heard, ModelError, ModelErrorKind, Sink, Target, fault::Fault, price};
+use super::{
+    Decoder, Heard, ModelError, ModelErrorKind, Sink, Target,
+    fault::{self, Fault},
+    price,
+};
 use crate::{
     clock::Clock,
     http::HttpError,
@@ -114,7 +118,7 @@ fn readable(held: &mut Vec<u8>, piece: Bytes) -> Bytes {
 }
 
 fn redacted(error: ModelError, watch: Watch<'_>) -> Fault {
-    ModelError { message: watch.target.endpoint.redact(&error.message), ..error }.into()
+    fault::fit_to_show(error, watch.target).into()
 }
 
 fn broken_stream(error: sse_stream::Error, target: Target<'_>) -> Fault {

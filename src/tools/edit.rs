@@ -1,8 +1,10 @@
 //! Edit: one exact text for another in a file.
 use super::{Effect, Tool, ToolContext, ToolError, ToolOutput, files, flag, on_files, patch, place::Place, text, text_of, write::require_write, writes};
-use crate::message::ToolSpec;
+use crate::{message::ToolSpec, secrets::Secrets};
 use async_trait::async_trait;
+use memchr::memmem::{self, Finder};
 use serde_json::{Value, json};
+use std::iter;
 
 /// Most occurrences that are counted before an ambiguous text is refused or replaced.
 const OCCURRENCES_MAX: usize = 10_000;
@@ -69,7 +71,7 @@ impl Tool for Edit {
                 "filePath": place.shown(), "oldString": old, "newString": new, "originalFile": patch::original(before),
                 "structuredPatch": patch::hunks(before, &change.content), "userModified": false, "replaceAll": all
             });
-            Ok(ToolOutput { text: answer(&place, &change), response, is_error: false, whole: None })
+            Ok(ToolOutput { text: answer(&place, &change, &cx.secrets), response, is_error: false, whole: None })
         })
         .await
     }
@@ -135,8 +137,13 @@ fn replace(content: &[u8], wish: &Wish<'_>) -> Result<Change, String> {
 
 /// Finds every place where a text stands, overlapping ones included, up to a bound.
 fn occurrences(content: &[u8], text: &[u8]) -> Vec<usize> {
-    let starts = content.windows(text.len()).enumerate().filter(|(_, window)| *window == text);
-    starts.map(|(at, _)| at).take(OCCURRENCES_MAX).collect()
+    let (finder, mut from) = (Finder::new(text), 0);
+    let next = || {
+        let at = from + finder.find(content.get(from..)?)?;
+        from = at + 1;
+        Some(at)
+    };
+    iter::from_fn(next).take(OCCURRENCES_MAX).collect()
 }
 
 fn ambiguous(content: &[u8], found: &[usize]) -> String {
@@ -159,12 +166,14 @@ fn not_found(content: &[u8], old: &str) -> String {
     if has_line_numbers(old) {
         return "`old_string` begins its lines with numbers as Read shows them: leave out the numbers and the tab after each".to_owned();
     }
-    let trimmed = |line: &[u8]| String::from_utf8_lossy(line).trim().to_owned();
-    let wanted: Vec<String> = old.trim_matches(['\r', '\n']).split('\n').map(|line| trimmed(line.as_bytes())).collect();
-    let lines: Vec<String> = content.split(|byte| *byte == b'\n').map(trimmed).collect();
-    let near = lines.windows(wanted.len()).position(|window| window == wanted).filter(|_| wanted.iter().any(|line| !line.is_empty()));
+    // Every line begins behind a line break and ends before one, so that a text of whole lines is found by one search.
+    let trimmed = |text: &str| text.split('\n').fold("\n".to_owned(), |lines, line| lines + line.trim() + "\n");
+    let (wanted, lines) = (trimmed(old.trim_matches(['\r', '\n'])), trimmed(&String::from_utf8_lossy(content)));
+    let near = memmem::find(lines.as_bytes(), wanted.as_bytes()).filter(|_| !wanted.trim().is_empty());
     match near {
-        Some(at) => format!("`old_string` stands at line {} with other white space or line ends: copy it exactly as Read shows it", at + 1),
+        Some(at) => {
+            format!("`old_string` stands at line {} with other white space or line ends: copy it exactly as Read shows it", line_of(lines.as_bytes(), at))
+        }
         None => "`old_string` does not stand in it: Read the file and copy the text exactly".to_owned(),
     }
 }
@@ -194,11 +203,12 @@ fn line_of(content: &[u8], at: usize) -> usize {
     content[..at.min(content.len())].split(|byte| *byte == b'\n').count()
 }
 
-fn answer(place: &Place, change: &Change) -> String {
+fn answer(place: &Place, change: &Change, secrets: &Secrets) -> String {
     let times = if change.count == 1 { String::new() } else { format!(" in {} places", change.count) };
     let (first, last) = (change.lines.0.saturating_sub(AROUND).max(1), change.lines.1 + AROUND);
-    let lines =
-        text::from_file(&change.content.split(|byte| *byte == b'\n').skip(first - 1).take((last + 1 - first).min(SHOWN_MAX)).collect::<Vec<_>>().join(&b'\n'));
+    // Half of a value would not be known for a secret, so they go before anything is cut.
+    let content = secrets.bytes(&change.content);
+    let lines = text::from_file(&content.split(|byte| *byte == b'\n').skip(first - 1).take((last + 1 - first).min(SHOWN_MAX)).collect::<Vec<_>>().join(&b'\n'));
     let shown: Vec<String> =
         lines.lines().enumerate().map(|(at, line)| format!("{:>6}\t{}", first + at, text::shorten(line.trim_end_matches('\u{240d}')))).collect();
     text::cap(format!("Changed `{}`{times}. It reads now:\n{}", place.path().display(), shown.join("\n")), text::ANSWER_MAX, "Read the file to see it.")
@@ -236,6 +246,15 @@ mod tests {
         let refused = edit(b"foo\nfoo\nfoo\n", "foo\nfoo\n", "x", false).unwrap_err();
         assert!(refused.contains("2 times (at lines 1, 2)"), "{refused}");
         assert!(edit(b"foo\nfoo\nfoo\n", "foo\nfoo\n", "x", true).unwrap_err().contains("overlap"));
+    }
+
+    #[test]
+    fn a_search_in_a_file_that_repeats_itself_is_one_pass() {
+        let (content, wanted) = ("a\n".repeat(1_000_000), "a\n".repeat(30_000) + "b");
+        let refused = edit(content.as_bytes(), &wanted, "x", false).unwrap_err();
+        assert!(refused.contains("does not stand"), "{refused}");
+        let near = edit((content + " b\n").as_bytes(), &wanted.replace("a\n", "a \n"), "x", false).unwrap_err();
+        assert!(near.contains("line 970001 with other white space"), "{near}");
     }
 
     #[test]

@@ -61,12 +61,12 @@ impl Seen {
         }
     }
 
-    /// Refuses where the file is not as this agent last saw it. One that it never saw is not refused.
+    /// Refuses where the file is not as this agent last saw it. One that it never saw is not refused, and neither is one that is
+    /// gone: there is nothing that could be lost.
     pub(super) fn check(&self, place: &Place, content: Option<&[u8]>) -> Result<(), ToolError> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(seen) = all.get(&place.key()) else { return Ok(()) };
-        let is_same = content.is_some_and(|content| *seen == BlobId::of(content));
-        if is_same {
+        let (Some(seen), Some(content)) = (all.get(&place.key()), content) else { return Ok(()) };
+        if *seen == BlobId::of(content) {
             return Ok(());
         }
         Err(ToolError::Model(format!(

@@ -27,6 +27,7 @@ pub use files::Seen;
 pub use mcp::{Host, Served};
 pub use restore::{Before, RestoreError, before, put_back, sweep};
 pub use submit::Submit;
+pub use text::readable;
 pub use toolbox::Toolbox;
 
 use crate::{

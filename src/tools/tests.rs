@@ -220,6 +220,10 @@ async fn what_changed_behind_the_agents_back_is_not_overwritten() {
         "structuredPatch": [{"oldStart": 1, "oldLines": 2, "newStart": 1, "newLines": 2, "lines": ["-three", "+four", " and more"]}]
     });
     assert_eq!(output.response, expected);
+    // Where it is gone there is nothing to overwrite.
+    fs::remove_file(at.cx.root.join("a")).unwrap();
+    at.call("Write", json!({"file_path": "a", "content": "anew\n"})).await.unwrap();
+    assert_eq!(at.get("a"), "anew\n");
 }
 
 #[tokio::test]

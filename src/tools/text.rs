@@ -6,6 +6,11 @@ pub(super) const ANSWER_MAX: usize = 24 << 10;
 /// Most characters of one line of a file or a match.
 pub(super) const LINE_MAX: usize = 2_000;
 
+/// Takes out of a text, wherever it is from, what is not to be read: a terminal would act on it, or nobody would see it.
+pub fn readable(text: &str) -> String {
+    from_terminal(text.as_bytes())
+}
+
 /// Makes terminal output readable: escape sequences and control characters go, a line that was drawn over and over
 /// (`\r`) keeps its last state, invalid bytes become U+FFFD.
 pub(super) fn from_terminal(bytes: &[u8]) -> String {

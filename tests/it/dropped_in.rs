@@ -127,7 +127,8 @@ fn a_hook_that_an_agent_names_and_nobody_trusts_shuts_the_gate() {
         .workflow("verse", &workflow(poet));
     let script = "conversations:\n  - turns:\n      - calls: [{ tool: Write, input: { file_path: a.txt, content: \"verse\\n\" } }]\n      - say: done\n";
     let (_, records) = bench.run("verse", script, &[]);
-    assert!(results(&records, "write")[0].1 && results(&records, "write")[0].2.contains("not trusted"), "{:?}", results(&records, "write"));
+    let failed = outcome(&records, "write");
+    assert!(failed["failed"]["message"].as_str().unwrap().contains("hook `no-prose` is not trusted"), "{failed}");
     bench.spinney(&["trust", "--yes"]).code(0);
     let (_, records) = bench.run("verse", script, &[]);
     assert!(!results(&records, "write")[0].1, "{:?}", results(&records, "write"));

@@ -44,9 +44,11 @@ fn written(agent: &str, step: &str) -> Bench {
 fn hooks_that_stand_in_the_workflow_hold_once_it_is_trusted() {
     let bench = written("Read", "Glob");
     let made = || vec![("Write", json!({"file_path": "a", "content": "x"})), ("Read", json!({"file_path": "README.md"})), ("Glob", json!({"pattern": "*"}))];
-    let records = calls(&bench, made());
-    let refused = results(&records, "work");
-    assert!(refused.iter().all(|(_, is_error, text)| *is_error && text.contains("hook `one/hooks` is not trusted")), "{refused:?}");
+    let drive = bench.drive(|_, _| Line::say("done"));
+    let refused = outcome(&drive.run("one").1, "work").clone();
+    assert_eq!(refused["failed"]["kind"], "hook", "{refused}");
+    assert!(refused["failed"]["message"].as_str().unwrap().contains("hook `one/hooks` is not trusted"), "{refused}");
+    assert!(drive.sent().is_empty(), "no model was asked");
     assert!(
         bench
             .spinney(&["run", "one", "--script", &bench.script("conversations: []\n")])
@@ -284,4 +286,44 @@ fn a_hook_that_is_cut_short_with_the_run_has_refused_nothing() {
     assert!(matches!(ended, Ended::Finished(_)), "{ended:?}");
     assert!(results(&records, "work").iter().all(|(_, is_error, _)| !is_error), "{:?}", results(&records, "work"));
     assert_eq!(bench.git(&["show", &format!("spinney/{}:new.txt", bench.newest())]), "new\n");
+}
+
+#[test]
+fn an_agent_whose_gate_is_not_there_does_not_begin() {
+    for hook in ["no JSON", r#"{"hooks": {"Stopp": []}}"#, r#"{"hooks": {"Stop": {}}}"#, r#"{"always": true, "hooks": {"Stop": [{}]}}"#] {
+        let bench = hooked(hook, "");
+        let drive = bench.drive(|_, _| Line::say("done"));
+        let failed = outcome(&drive.run("one").1, "work").clone();
+        assert_eq!(failed["failed"]["kind"], "hook", "{hook}: {failed}");
+        assert!(drive.sent().is_empty(), "{hook}");
+    }
+}
+
+#[test]
+fn a_hook_about_a_tool_is_asked_by_whatever_name_the_model_calls_it() {
+    let bench = hooked(&at("PreToolUse", "Agent", "echo 'no helpers' >&2; exit 2", ""), "");
+    let input = json!({"description": "a word", "prompt": "Say it.", "subagent_type": "worker"});
+    let path = bench.repo().join(".spinney/workflows/one.yaml");
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("access: write", "access: write, tools: [Agent]")).unwrap();
+    let records = calls(&bench, vec![("Task", input.clone()), ("Agent", input)]);
+    let all = results(&records, "work");
+    assert_eq!(all.len(), 2);
+    assert!(all.iter().all(|(_, is_error, text)| *is_error && text.contains("no helpers")), "{all:?}");
+}
+
+#[test]
+fn a_stop_hook_is_heard_again_once_something_was_done_and_its_last_word_is_on_record() {
+    let bench = hooked(&at("Stop", "", "echo 'tests are red' >&2; exit 2", ""), "");
+    // It says done, is told, writes a file, says done, is told, and says done.
+    let drive = bench.drive(|sent, _| match sent.turn() {
+        1 => Line::call("Write", json!({"file_path": "tried.txt", "content": "x\n"})),
+        _ => Line::say("I am done."),
+    });
+    let (_, records) = drive.run("one");
+    assert_eq!(drive.sent().len(), 4, "the same reason counts only where nothing was done in between");
+    assert!(outcome(&records, "work")["succeeded"].is_object());
+    let said: Vec<(String, String)> = hook_verdicts(&records);
+    assert_eq!(said.last(), Some(&("Stop".to_owned(), "error".to_owned())), "{said:?}");
+    let shown = bench.spinney(&["show", &bench.newest().0, "work"]).code(0).out;
+    assert!(shown.contains("it still objects and is overruled") && shown.contains("tests are red"), "{shown}");
 }

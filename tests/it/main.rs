@@ -8,6 +8,7 @@ mod architecture;
 mod artefacts;
 mod aside;
 mod ask;
+mod beside;
 mod cache;
 mod cancelled;
 mod changed;

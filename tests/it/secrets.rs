@@ -1,8 +1,10 @@
 //! Secrets: where a value gets, and that it is nowhere else. The search goes over everything that a run leaves.
 use crate::{
+    driver::Line,
     fixture::{Bench, outcome, results},
     telemetry::{Collector, spinney},
 };
+use serde_json::json;
 use spinney::event::Event;
 use std::{fs, path::Path};
 
@@ -195,4 +197,28 @@ fn a_resumed_run_needs_its_secrets_again_and_says_where_one_has_changed() {
     assert!(resumed.err.contains("warning: the secret `TOKEN` has another value") && !resumed.err.contains("another-value"), "{}", resumed.err);
     let records = bench.records(&bench.newest());
     assert_eq!(results(&records, "w")[0].2.trim(), "eulav-rehtona");
+}
+
+#[test]
+fn no_half_of_a_value_is_left_by_a_cut() {
+    let workflow = "version: 1\nname: cut\nsecrets: [TOKEN]\nagents: { coder: { system: x, access: write, permissions: { ask: [Bash] } } }\n\
+                    steps:\n  w: { agent: coder, prompt: go }\n";
+    // The value stands across the 2,000th character of a line, the last byte of what is shown, and the last of a question.
+    let long = |before: usize| format!("{}{VALUE}\nlast\n", "y".repeat(before));
+    let bench = Bench::new().file("long.txt", &long(1_990)).file(".gitignore", ".spinney/\n").commit("begin").workflow("cut", workflow).env("TOKEN", VALUE);
+    let echoed = json!({"command": format!("echo {} {}", long(8 * 1024 - 24), "z".repeat(20_000))});
+    let drive = bench.drive(move |sent, _| match sent.turn() {
+        0 => Line::call("Edit", json!({"file_path": "long.txt", "old_string": "last", "new_string": "LAST"})),
+        1 => Line::call("Bash", echoed.clone()),
+        _ => Line::say("done"),
+    });
+    let (_, records) = drive.run("cut");
+    assert!(results(&records, "w")[0].2.contains("LAST"));
+    let asked =
+        records.iter().find_map(|record| if let Event::QuestionAsked { question, .. } = &record.event { Some(question.clone()) } else { None }).unwrap();
+    assert!(asked.contains("bytes are not shown here") && asked.len() < 20_000, "{}", asked.len());
+    for record in &records {
+        let text = serde_json::to_string(record).unwrap();
+        assert!(!text.contains(&VALUE[..6]), "{}", &text[..text.len().min(3_000)]);
+    }
 }
