@@ -144,6 +144,11 @@ impl Checker<'_> {
                     let message = format!("{} for {place} is part of the language but not of this version", node.value.kind());
                     self.report(Diagnostic::error(codes::LATER, self.source, node.span, message).help(format!("write {shape}")));
                 }
+                Some(Shape::Word { words, instead }) if shapes.iter().any(|shape| matches!(shape, Shape::List { .. })) => {
+                    if let Yaml::Text(word) = value {
+                        self.word((word, node.span), (words, instead), ", or a list");
+                    }
+                }
                 Some(shape) => self.value(node, shape, place),
                 None => self.wrong_type(node, shape, place),
             },
@@ -155,7 +160,7 @@ impl Checker<'_> {
                 }
             }
             (Shape::Duration { zero }, Yaml::Text(_) | Yaml::Number(_)) => self.duration(node, *zero, place),
-            (Shape::Word { words, instead }, Yaml::Text(word)) => self.word(word, node.span, words, instead),
+            (Shape::Word { words, instead }, Yaml::Text(word)) => self.word((word, node.span), (words, instead), ""),
             (Shape::Name(kind), Yaml::Text(name)) => self.name(name, node.span, *kind),
             (Shape::List { of, min }, Yaml::List(nodes)) => {
                 if nodes.len() < *min {
@@ -225,14 +230,15 @@ impl Checker<'_> {
         }
     }
 
-    fn word(&mut self, word: &str, span: Span, words: &[&'static str], instead: &[(&'static str, &'static str)]) {
+    /// Checks a word; `or` is what else could stand there.
+    fn word(&mut self, (word, span): (&str, Span), (words, instead): (&[&'static str], &[(&'static str, &'static str)]), or: &str) {
         if let Some((_, instead)) = instead.iter().find(|(simple, _)| *simple == word) {
             self.report(simpler(self.source, span, word, instead));
         } else if !words.contains(&word) {
             let unknown = Diagnostic::error(codes::UNKNOWN_WORD, self.source, span, format!("`{word}` is not a word for this place"));
             self.report(match nearest(word, words.iter().copied()) {
                 Some(near) => unknown.meant(word, near),
-                None => unknown.help(format!("one of {}", quoted(words.iter().copied()))),
+                None => unknown.help(format!("one of {}{or}", quoted(words.iter().copied()))),
             });
         }
     }

@@ -91,12 +91,13 @@ fn a_host_of_the_list_is_reached_and_no_other() {
         return;
     }
     let (listed, other) = (mirror(), mirror());
-    let bench = bench(&[&format!("127.0.0.1:{listed}")]);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let bench = bench(&[&format!("127.0.0.1:{listed}"), &format!("127.0.0.1:{gone}")]);
     let command = format!(
         "ask 'POST http://127.0.0.1:{listed}/x?y HTTP/1.1\\r\\nHost: other.example\\r\\nContent-Length: 2\\r\\nProxy-Authorization: z\\r\\n\\r\\nok'
          open 127.0.0.1:{listed}; printf 'GET /z HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3; exec 3>&-
          ask 'GET http://127.0.0.1:{other}/ HTTP/1.1'; open 127.0.0.1:{other}; ask 'GET http://example.com/ HTTP/1.1'; open example.com:22
-         ask 'GET / HTTP/1.1'
+         ask 'GET / HTTP/1.1'; open 127.0.0.1:{gone}
          for port in {listed} {other}; do (exec 4<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && echo ESCAPE; done
          (exec 4<>/dev/tcp/1.1.1.1/53) 2>/dev/null && echo ESCAPE; getent hosts example.com && echo ESCAPE; exit 7"
     );
@@ -109,7 +110,10 @@ fn a_host_of_the_list_is_reached_and_no_other() {
     let end = text.split("[exit code 7]").nth(1).unwrap_or_default();
     let refused =
         [format!("127.0.0.1:{other}"), "example.com".to_owned(), "example.com:22".to_owned()].map(|host| format!("[the sandbox refused {host}: {key}]"));
-    assert_eq!(end.trim().lines().collect::<Vec<_>>(), refused, "{text}");
+    let mut end: Vec<&str> = end.trim().lines().collect();
+    let last = end.pop().unwrap_or_default();
+    assert!(last.starts_with(&format!("[the sandbox lets 127.0.0.1:{gone} through, and it was not reached: ")) && text.contains("502 Bad Gateway"), "{text}");
+    assert_eq!(end, refused, "{text}");
     assert!(text.contains(&format!("\n\nthe sandbox refused example.com: {key}\n")), "{text}");
     // What was done out there nothing brings back.
     let is_unknown = |record: &Record| matches!(record.event, Event::ToolStarted { recovery: Recovery::Unknown, .. });
@@ -378,4 +382,19 @@ fn a_server_of_tools_reaches_what_the_commands_of_its_agent_do() {
     said.code(0);
     let all = results(&records, "one");
     assert!(all.len() == 2 && all.iter().all(|(_, is_error, text)| !is_error && *text == "200 403"), "{all:?}");
+}
+
+#[test]
+fn checks_and_setup_of_such_an_agent_reach_nothing() {
+    if !walls("checks of an agent with hosts") {
+        return;
+    }
+    let listed = mirror();
+    let held = format!("test -z \"$http_proxy\" && ! (exec 4<>/dev/tcp/127.0.0.1/{listed}) 2>/dev/null");
+    let step = format!("prompt: \"Go.\", verify: {{ run: [{}] }}, workspace: {{ setup: [{}] }}", json!(held), json!(held));
+    let workflow = WORKFLOW.replace("HOSTS", &json!([format!("127.0.0.1:{listed}")]).to_string()).replace("prompt: \"Go.\"", &step);
+    let bench = Bench::new().file(".gitignore", ".spinney/\n").commit("ignore").workflow("reaches", &workflow);
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let (text, ..) = told(&bench, &format!("ask 'GET http://127.0.0.1:{listed}/ HTTP/1.1'; echo > made.txt"));
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
 }

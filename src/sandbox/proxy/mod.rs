@@ -97,6 +97,8 @@ enum Why {
     Asked(Option<String>),
     /// The client spoke no TLS where that is spoken.
     NoTls,
+    /// It may be reached, and was not.
+    NotReached(String),
 }
 
 /// Why a connection did not come about.
@@ -115,14 +117,24 @@ enum Denial {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { place, key, why } = self;
-        write!(f, "the sandbox refused {place}: ")?;
+        let refused = format!("the sandbox refused {place}");
         match why {
-            Why::NotListed => write!(f, "not in {key}"),
-            Why::Leads(address) => write!(f, "it leads to {address}, an address of this machine or of no public network, which is not in {key} itself"),
-            Why::Asked(Some(other)) => write!(f, "over that connection TLS asks for {other}"),
-            Why::Asked(None) => f.write_str("over that connection TLS asks for no host"),
-            Why::NoTls => f.write_str("over that connection no TLS is spoken"),
+            Why::NotListed => write!(f, "{refused}: not in {key}"),
+            Why::Leads(address) => {
+                write!(f, "{refused}: it leads to {address}, an address of this machine or of no public network, which is not in {key} itself")
+            }
+            Why::Asked(Some(other)) => write!(f, "{refused}: over that connection TLS asks for {other}"),
+            Why::Asked(None) => write!(f, "{refused}: over that connection TLS asks for no host"),
+            Why::NoTls => write!(f, "{refused}: over that connection no TLS is spoken"),
+            Why::NotReached(why) => write!(f, "the sandbox lets {place} through, and it was not reached: {why}"),
         }
+    }
+}
+
+impl Refusal {
+    /// Returns whether the list lets it through.
+    fn is_allowed(&self) -> bool {
+        matches!(self.why, Why::NotReached(_))
     }
 }
 
@@ -219,15 +231,14 @@ impl Proxy {
 
     /// Connects to what is asked for, where it may be, and tells what came of that.
     async fn reach(&self, asked: &Asked) -> Result<Far, Denial> {
-        let reached = self.connected(asked).await;
-        let verdict = match &reached {
-            Ok(_) => "allowed",
-            Err(Denial::Refused(_)) => "refused",
-            Err(Denial::Misspoken(_) | Denial::Unreachable(_) | Denial::Gone) => "unreachable",
-        };
-        trace::reached(&asked.host, asked.port, verdict);
-        if let Err(Denial::Refused(refusal)) = &reached {
-            self.tell(refusal.clone());
+        let reached = self.connected(asked).await.map_err(|denial| match denial {
+            Denial::Unreachable(why) => self.refused(asked, Why::NotReached(why)),
+            other => other,
+        });
+        match &reached {
+            Ok(_) => trace::reached(&asked.host, asked.port, "allowed"),
+            Err(Denial::Refused(refusal)) => self.tell(asked, refusal.clone()),
+            Err(Denial::Misspoken(_) | Denial::Unreachable(_) | Denial::Gone) => {}
         }
         reached
     }
@@ -291,7 +302,8 @@ impl Proxy {
         Denial::Refused(Refusal { place: asked.place(), key: self.allowed.key.clone(), why })
     }
 
-    fn tell(&self, refusal: Refusal) {
+    fn tell(&self, asked: &Asked, refusal: Refusal) {
+        trace::reached(&asked.host, asked.port, if refusal.is_allowed() { "unreachable" } else { "refused" });
         // Of more than are kept the first are enough.
         let _full = self.told.try_send(refusal);
     }
@@ -302,25 +314,26 @@ impl Proxy {
             return;
         }
         let there = async {
-            if let Some(words) = self.first_words(asked, &mut read).await? {
-                far.write.write_all(&words).await.map_err(|_| Denial::Gone)?;
-            }
-            copy(&mut read, &mut far.write).await.map_err(|_| Denial::Gone)?;
-            far.write.shutdown().await.map_err(|_| Denial::Gone)
+            let words = self.first_words(asked, &mut read).await?;
+            // Whoever takes no more may still have something to say.
+            let _gone = far.write.write_all(&words).await;
+            let _gone = copy(&mut read, &mut far.write).await;
+            let _gone = far.write.shutdown().await;
+            Ok(())
         };
         let back = async {
-            copy(&mut far.read, &mut write).await.map_err(|_| Denial::Gone)?;
-            write.shutdown().await.map_err(|_| Denial::Gone)
+            let _gone = copy(&mut far.read, &mut write).await;
+            let _gone = write.shutdown().await;
+            Ok(())
         };
         if let Err(Denial::Refused(refusal)) = tokio::try_join!(there, back) {
-            trace::reached(&asked.host, asked.port, "refused");
-            self.tell(refusal);
+            self.tell(asked, refusal);
         }
     }
 
-    /// Reads the first words of a client, where it matters whom they are for.
-    async fn first_words(&self, asked: &Asked, read: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Denial> {
-        let Host::Name(host) = &asked.host else { return Ok(None) };
+    /// Reads the first words of a client, where it matters whom they are for; otherwise none.
+    async fn first_words(&self, asked: &Asked, read: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Denial> {
+        let Host::Name(host) = &asked.host else { return Ok(Vec::new()) };
         let is_encrypted = asked.port == 443;
         let mut hello = Hello::default();
         let mut words = Vec::new();
@@ -345,7 +358,7 @@ impl Proxy {
             // Where it may be another that begins, nobody is hurried.
             judged.await?;
         }
-        Ok(Some(words))
+        Ok(words)
     }
 
     /// Sends one request on, and its answer back.
@@ -427,10 +440,9 @@ async fn read_line(read: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String>
 /// Says to whoever asked why there is no connection.
 async fn answer(denial: &Denial, read: &mut (impl AsyncRead + Unpin), write: &mut (impl AsyncWrite + Unpin)) {
     let (status, text) = match denial {
-        Denial::Refused(refusal) => ("403 Forbidden", refusal.to_string()),
+        Denial::Refused(refusal) => (if refusal.is_allowed() { "502 Bad Gateway" } else { "403 Forbidden" }, refusal.to_string()),
         Denial::Misspoken(why) => ("400 Bad Request", (*why).to_owned()),
-        Denial::Unreachable(why) => ("502 Bad Gateway", format!("the sandbox lets it through, and it is not reached: {why}")),
-        Denial::Gone => return,
+        Denial::Unreachable(_) | Denial::Gone => return,
     };
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}\n", text.len() + 1);
