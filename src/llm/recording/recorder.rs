@@ -95,6 +95,11 @@ impl Recording {
         Some(RecordingError::Write { path: self.path.clone(), source })
     }
 
+    /// Returns whether a text of this name is in it.
+    fn holds(&self, name: &str) -> bool {
+        self.out().written.contains(name)
+    }
+
     fn add(&self, line: &Line) {
         let mut out = self.out();
         if out.error.is_some() {
@@ -227,7 +232,7 @@ impl Model for Recorder {
             answer: self.secrets.clean(Answer::of(&result)),
             lost,
         };
-        for (part, text) in parts {
+        for (part, text) in parts.into_iter().filter(|(part, _)| !self.recording.holds(part.name())) {
             self.recording.add(&Line::Text { name: part.name().to_owned(), text: self.secrets.text(&text).into_owned() });
         }
         self.recording.add(&Line::Exchange(Box::new(exchange)));
