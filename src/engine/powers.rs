@@ -174,7 +174,7 @@ impl Watcher {
             links: Vec::new(),
         };
         let opening = Opening { node: &self.node, agent, place, talk: &self.talk, cancel };
-        let (mut equipment, session) = self.sessions(services).open(opening)?;
+        let (mut equipment, session) = self.sessions(services).open(opening).await?;
         equipment.toolbox = Arc::new(tools(&self.node, spec, &self.desk).into_iter().fold((*services.toolbox).clone(), Toolbox::with));
         let mut watcher = Agent::new(&equipment, session, self.talk.clone());
         let ended = watcher.run(&brief).await;

@@ -26,7 +26,7 @@ pub(super) async fn run(task: &Task, step: &PlannedStep, spec: &Arc<AgentSpec>, 
     let place = place::make(task, step, None).await?;
     let mut brief = brief(task, step, &spec, prompt, &place).await?;
     let (mut equipment, mut session) =
-        task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), talk: &task.state.conversation, cancel: &task.cancel })?;
+        task.sessions().open(Opening { node: &task.node, agent: spec, place: place.clone(), talk: &task.state.conversation, cancel: &task.cancel }).await?;
     lend_submit(&brief, &mut equipment, &mut session);
     let lent = lend_servers(&mut brief, &mut equipment, &mut session).await?;
     let mut worker = Agent::new(&equipment, session, task.state.conversation.clone());

@@ -199,7 +199,7 @@ async fn shell(task: &Task, command: &str, around: Around<'_>, timeout: Duration
         stdin: Vec::new(),
         timeout,
         output_cap: STREAM_BYTES,
-        confine: task.services.confinement(around.root, Some(around.writes), around.links),
+        confine: task.services.confinement(around.root, Some(around.writes), around.links).await?,
     };
     task.services.sandbox.felt(&task.pulse).run(request, &task.cancel).await.map_err(|error| {
         let failure = Failure::new(FailureKind::Environment, format!("run `{}`: {}", shown(command), because(&error)));

@@ -2,9 +2,10 @@
 //!
 //! What is held is what is there; a new file is told after the call, and refused when the work is committed. Folders that git
 //! ignores stay writable: builds write there, also those that begin with this command.
+use crate::{event::Failure, tasks};
 use ignore::{WalkBuilder, gitignore::Gitignore};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -73,8 +74,18 @@ const BUILDS: &[(&str, &[&str])] = &[
 const DEPTH: usize = 5;
 const PLACES: usize = 1_000;
 
-/// Works out what to hold of a workspace.
-pub(super) fn held(root: &Path, writes: Writes<'_>) -> Held {
+/// Works out what to hold of a workspace, beside the scheduler: it may have many files.
+pub(super) async fn found(root: &Path, writes: Writes<'_>) -> Result<Held, Failure> {
+    let globs = match writes {
+        Writes::All => return Ok(Held::default()),
+        Writes::Within(globs) => Some(globs.to_vec()),
+        Writes::Scratch => None,
+    };
+    let root = root.to_owned();
+    Ok(tasks::blocking(move || held(&root, globs.as_deref().map_or(Writes::Scratch, Writes::Within))).await?)
+}
+
+fn held(root: &Path, writes: Writes<'_>) -> Held {
     let kept: Vec<PathBuf> = match writes {
         Writes::All => return Held::default(),
         Writes::Scratch => Vec::new(),
@@ -86,7 +97,7 @@ pub(super) fn held(root: &Path, writes: Writes<'_>) -> Held {
     let mut read_only = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(dir) = open.pop() {
-        for entry in entries(root, &dir, 1) {
+        for entry in entries(root, &BTreeSet::from([dir]), 1) {
             if kept.contains(&entry) {
                 continue;
             }
@@ -110,34 +121,33 @@ fn folder(glob: &str) -> PathBuf {
     parts.take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).collect()
 }
 
-/// Lists the files and folders so deep below one that git does not ignore, without links and what is git's own. Rules of folders
-/// above count up to the root, and none beyond it.
-fn entries(root: &Path, dir: &Path, depth: usize) -> Vec<PathBuf> {
-    let above = dir.strip_prefix(root).map_or(0, |below| below.components().count());
+/// Lists the files and folders so deep below some folders that git does not ignore, in one walk, without links and what is git's own.
+/// Rules of folders above count up to the root, and none beyond it.
+fn entries(root: &Path, tops: &BTreeSet<PathBuf>, depth: usize) -> Vec<PathBuf> {
+    let is_below = move |path: &Path, tops: &BTreeSet<PathBuf>| path.ancestors().skip(1).take(depth).any(|above| tops.contains(above));
+    let above: BTreeSet<PathBuf> = tops.iter().flat_map(|top| top.ancestors()).map(Path::to_owned).collect();
     let mut walk = WalkBuilder::new(root);
     walk.hidden(false).parents(false).ignore(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);
-    let aim = dir.to_owned();
-    walk.max_depth(Some(above + depth))
-        .filter_entry(move |entry| entry.file_name() != ".git" && (entry.path().starts_with(&aim) || aim.starts_with(entry.path())));
+    let aims = tops.clone();
+    walk.filter_entry(move |entry| entry.file_name() != ".git" && (above.contains(entry.path()) || is_below(entry.path(), &aims)));
     let found = walk.build().flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_dir()));
-    found.map(ignore::DirEntry::into_path).filter(|path| path != dir && path.starts_with(dir)).collect()
+    found.map(ignore::DirEntry::into_path).filter(|path| is_below(path, tops)).collect()
 }
 
 /// Returns the ignored folders in which builds write below folders that are held; those that a build would make are made.
 fn built(root: &Path, held: &[PathBuf]) -> Vec<PathBuf> {
     let mut rules: BTreeMap<PathBuf, Gitignore> = BTreeMap::new();
     let mut found = Vec::new();
-    for top in held.iter().filter(|path| path.is_dir()) {
-        let below = entries(root, top, DEPTH).into_iter().filter(|path| path.is_dir());
-        for dir in std::iter::once(top.clone()).chain(below) {
-            let made: Vec<&str> = BUILDS.iter().filter(|(file, _)| dir.join(file).is_file()).flat_map(|(_, made)| *made).copied().collect();
-            for name in BUILT {
-                let path = dir.join(name);
-                let is_there = path.is_dir() && !path.is_symlink();
-                let is_due = is_there || (made.contains(name) && path.symlink_metadata().is_err());
-                if found.len() < PLACES && is_due && is_ignored(root, &path, &mut rules) && (is_there || fs::create_dir(&path).is_ok()) {
-                    found.push(path);
-                }
+    let tops: BTreeSet<PathBuf> = held.iter().filter(|path| path.is_dir()).cloned().collect();
+    let below = entries(root, &tops, DEPTH).into_iter().filter(|path| path.is_dir() && !tops.contains(path));
+    for dir in tops.iter().cloned().chain(below) {
+        let made: Vec<&str> = BUILDS.iter().filter(|(file, _)| dir.join(file).is_file()).flat_map(|(_, made)| *made).copied().collect();
+        for name in BUILT {
+            let path = dir.join(name);
+            let is_there = path.is_dir() && !path.is_symlink();
+            let is_due = is_there || (made.contains(name) && path.symlink_metadata().is_err());
+            if found.len() < PLACES && is_due && is_ignored(root, &path, &mut rules) && (is_there || fs::create_dir(&path).is_ok()) {
+                found.push(path);
             }
         }
     }

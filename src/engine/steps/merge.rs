@@ -10,7 +10,7 @@ use crate::{
     journal::{Conversation, MERGE},
     merge::{self, Conflict, Integration, MergeError, Options, Progress, Resolution, Resolver, Verified, Verifier},
     plan::{AgentSpec, MergeSpec, PlannedStep},
-    tasks,
+    tasks, tools,
 };
 use async_trait::async_trait;
 use std::{
@@ -194,7 +194,7 @@ impl AgentResolver<'_> {
     async fn converse(&self, node: &NodeId, place: &Workplace, talk: Conversation, conflict: &Conflict) -> Result<String, Trouble> {
         let task = self.task;
         let opening = Opening { node, agent: self.agent.clone(), place: place.clone(), talk: &talk, cancel: &task.cancel };
-        let (equipment, session) = task.sessions().open(opening)?;
+        let (equipment, session) = task.sessions().open(opening).await?;
         let root = place.root.clone();
         let told = conflict.clone();
         let message = tasks::blocking(move || brief(&told, &root)).await.map_err(Failure::from)?;
@@ -232,8 +232,10 @@ fn brief(conflict: &Conflict, root: &std::path::Path) -> String {
     for message in conflict.messages.iter().take(20) {
         let _ = writeln!(text, "  {message}");
     }
-    for file in &conflict.files {
-        if let Some(regions) = std::fs::read_to_string(root.join(&file.path)).ok().and_then(|content| regions(&content)) {
+    // What stands there may be a link to anything: only files of the tree are read.
+    let paths: Vec<String> = conflict.files.iter().map(|file| file.path.clone()).collect();
+    for file in tools::before(&paths, root) {
+        if let Some(regions) = file.content.and_then(|content| regions(&String::from_utf8_lossy(&content))) {
             let _ = write!(text, "\nIn {}:\n{regions}\n", file.path);
         }
     }

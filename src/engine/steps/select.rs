@@ -267,7 +267,7 @@ impl<'a> Election<'a> {
         let message = format!("{}{}", workspace(&task.services, &node, &place), self.told(&ballot).await?);
         let brief = brief(&task.services, &task.plan, &agent, (&message, Some(&schema)));
         let opening = Opening { node: &node, agent, place, talk: &talk, cancel: &task.cancel };
-        let (mut equipment, mut session) = task.sessions().open(opening)?;
+        let (mut equipment, mut session) = task.sessions().open(opening).await?;
         lend_submit(&brief, &mut equipment, &mut session);
         let mut judge = Agent::new(&equipment, session, talk);
         let ended = fitting(&mut judge, &brief).await;

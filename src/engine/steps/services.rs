@@ -176,7 +176,7 @@ impl Services {
     }
 
     /// Makes what is one agent's own. A scope that does not compile was refused when the workplace was made.
-    pub(crate) fn session(&self, whose: Whose<'_>, spec: Arc<AgentSpec>, place: Workplace) -> Result<Session, Failure> {
+    pub(crate) async fn session(&self, whose: Whose<'_>, spec: Arc<AgentSpec>, place: Workplace) -> Result<Session, Failure> {
         let Whose { node, run, cancel, pulse } = whose;
         let scope = place.scope.as_deref().map(Scope::compile).transpose().map_err(|error| Failure::of(FailureKind::Template, &error))?;
         let skills = OpenShelf { shelf: self.shelf.clone(), names: spec.skills.clone(), run: run.run.0.clone(), project: self.project.clone() };
@@ -195,7 +195,7 @@ impl Services {
         // Rules may name the workspace or the main checkout; a denied path stays denied in both.
         let (permissions, _) = Permissions::compile(&spec.rules, &place.root);
         let writes = place.scope.as_deref().map_or(Writes::All, Writes::Within);
-        let confine = self.confinement(&place.root, (spec.access == Access::Write).then_some(writes), &place.links);
+        let confine = self.confinement(&place.root, (spec.access == Access::Write).then_some(writes), &place.links).await?;
         let confine = walls::opened(confine, &spec, self.home.as_deref());
         let hidden = permissions.hides_files().then(|| self.hidden(&permissions, &place));
         Ok(Session {
@@ -239,24 +239,20 @@ impl Services {
 
     /// Returns the walls around a command that works in `root`, and what it may write there, if anything; what is linked into it
     /// is there to read only.
-    pub(crate) fn confinement(&self, root: &Path, writes: Option<Writes<'_>>, links: &[PathBuf]) -> Confinement {
-        match &self.walls {
-            None => Confinement::None,
-            Some(walls) => {
-                let mut walls = walls.clone();
-                walls.readable.extend(links.iter().cloned());
-                match writes {
-                    Some(writes) => {
-                        let held = hold::held(root, writes);
-                        walls.writable.push(root.to_owned());
-                        walls.writable.extend(held.writable);
-                        walls.readable.extend(held.read_only);
-                    }
-                    None => walls.readable.push(root.to_owned()),
-                }
-                Confinement::Bubblewrap(walls)
+    pub(crate) async fn confinement(&self, root: &Path, writes: Option<Writes<'_>>, links: &[PathBuf]) -> Result<Confinement, Failure> {
+        let Some(walls) = &self.walls else { return Ok(Confinement::None) };
+        let mut walls = walls.clone();
+        walls.readable.extend(links.iter().cloned());
+        match writes {
+            Some(writes) => {
+                let held = hold::found(root, writes).await?;
+                walls.writable.push(root.to_owned());
+                walls.writable.extend(held.writable);
+                walls.readable.extend(held.read_only);
             }
+            None => walls.readable.push(root.to_owned()),
         }
+        Ok(Confinement::Bubblewrap(walls))
     }
 }
 

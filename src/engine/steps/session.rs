@@ -88,11 +88,11 @@ impl Task {
 
 impl Sessions {
     /// Makes a session, with sub-agents where its agent may start some.
-    pub(crate) fn open(&self, opening: Opening<'_>) -> Result<(Equipment, Session), Failure> {
+    pub(crate) async fn open(&self, opening: Opening<'_>) -> Result<(Equipment, Session), Failure> {
         let Opening { node, agent, place, talk, cancel } = opening;
         let allowance = talk.allowance("");
         let whose = Whose { node, run: &self.run, cancel, pulse: &self.pulse };
-        let mut session = self.services.session(whose, agent.clone(), place.clone())?;
+        let mut session = self.services.session(whose, agent.clone(), place.clone()).await?;
         (session.attempt, session.is_retried) = (self.attempt, self.is_retried);
         if !may_delegate(&agent) {
             let named = (format!("the budget of agent `{}`", agent.name), "raise the agent's `max_turns` or `budget`, or split its task");
@@ -346,7 +346,7 @@ impl SubAgents {
         let message = format!("{}{}", workspace(self.services(), node, &place), order.input["prompt"].as_str().unwrap_or_default());
         let mut brief = brief(self.services(), &self.sessions.plan, agent, (&message, None));
         let opening = Opening { node, agent: agent.clone(), place: place.clone(), talk: &talk, cancel: order.cancel };
-        let (mut equipment, mut session) = self.sessions.open(opening)?;
+        let (mut equipment, mut session) = self.sessions.open(opening).await?;
         let lent = lend_servers(&mut brief, &mut equipment, &mut session).await?;
         let mut worker = Agent::new(&equipment, session, talk);
         let ended = self.converse(&brief, &mut worker, &place, order).await;
