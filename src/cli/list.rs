@@ -83,7 +83,7 @@ fn workflows(project: &Project) -> Vec<Entry> {
                 let acts = [
                     (has_rules, "its allow rules are not trusted"),
                     (workflow.written_hooks().next().is_some(), "its hooks are not trusted"),
-                    (!workflow.servers.is_empty(), "its servers are not trusted"),
+                    (workflow.written_servers().next().is_some(), "its servers are not trusted"),
                     (opens, "what its sandboxes open is not trusted"),
                 ];
                 if !project.trust.covers(found) {

@@ -145,9 +145,10 @@ fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let rules = of_all.chain(of_agents).map(|rule| ("allows", rule));
     let opens = workflow.sandboxes().flat_map(|(name, sandbox)| sandbox.opens().into_iter().map(move |opened| format!("{opened} (agent {})", name.value)));
     rules
-        .chain(workflow.servers.iter().map(|(name, server)| {
+        .chain(workflow.written_servers().map(|(agent, name, server)| {
             let args: String = server.args.iter().map(|arg| format!(" {}", arg.value)).collect();
-            ("runs", line(&format!("server {}: {}{args}", name.value, server.command.value), COMMAND))
+            let whose = agent.map(|agent| format!("  (agent {agent})")).unwrap_or_default();
+            ("runs", line(&format!("server {}: {}{args}{whose}", name.value, server.command.value), COMMAND))
         }))
         .chain(opens.map(|opened| ("opens", line(&opened, COMMAND))))
         .chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs))

@@ -149,7 +149,7 @@ impl Definer<'_> {
             "system": system,
             "model": [model.choices, model.effort, chosen_models],
             "tools": [tools, provider_tools],
-            "servers": if servers.is_empty() { Value::Null } else { servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect() },
+            "servers": if servers.is_empty() { Value::Null } else { servers.iter().map(|(name, server)| server.made_of(name)).collect() },
             "sandbox": if *sandbox == SandboxSpec::default() { Value::Null } else { json!([sandbox.network.made_of(), sandbox.read, sandbox.write]) },
             "rules": [rules.allow, rules.ask, rules.deny],
             "skills": pinned("skill", &mut skills.iter().map(String::as_str).filter(|name| !is_template(name)).chain(chosen_skills)),

@@ -1,7 +1,7 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
     AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec, ServerSpec,
-    findings::{AGENT, AGENT_FILE, Findings, HOOK, SKILL, TOOL, suggestion},
+    findings::{AGENT, AGENT_FILE, Findings, HOOK, SERVER, SKILL, TOOL, suggestion},
     limits::{check_asking, check_within},
     matrix::rendered,
     models::Models,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     message::ProviderTool,
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Budget, OnExceed, Permissions, Power, Server, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, Chosen, OnExceed, Permissions, Power, Server, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -317,6 +317,7 @@ impl<'a> Agents<'a> {
         let named = sorted(values(&self.workflow.skills).chain(values(&file.skills).filter(known_skill)).chain(values(&own.skills)));
         // As in Claude Code: who names no skill may open any that is offered.
         let skills = if named.is_empty() { self.catalog.offered_skills.iter().cloned().collect() } else { named };
+        let servers = self.servers(own, findings);
         let spec = AgentSpec {
             name: name.value.clone(),
             system: String::new(),
@@ -324,9 +325,9 @@ impl<'a> Agents<'a> {
             model,
             effort: effort(own, file),
             access,
-            tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog, workflow: self.workflow }.select(findings),
+            tools: Tools { own, file, file_at, access, deny: &rules.deny, catalog: self.catalog, servers: &servers }.select(findings),
             provider_tools: own.provider_tools.iter().map(|tool| tool.value).collect::<BTreeSet<_>>().into_iter().collect(),
-            servers: self.servers(),
+            servers,
             skills,
             hooks: in_order(hooks(&self.workflow.hooks).chain(values(&file.hooks.named).filter(known_hook)).chain(hooks(&own.hooks))),
             rules,
@@ -363,15 +364,30 @@ impl<'a> Agents<'a> {
         }
     }
 
-    fn servers(&self) -> BTreeMap<String, ServerSpec> {
-        let of = |server: &Server| ServerSpec {
+    /// Returns the servers of an agent: the file's, as far as it does not say otherwise, and its own.
+    fn servers(&self, own: &Agent, findings: &mut Findings<'_>) -> BTreeMap<String, ServerSpec> {
+        let of = |(name, server): &(Spanned<String>, Server)| (name.value.clone(), self.server(server));
+        let mut all: BTreeMap<String, ServerSpec> = self.workflow.servers.iter().map(of).collect();
+        match &own.servers {
+            Some(Chosen::Only(names)) => {
+                findings.check_names(&SERVER, names, &all.keys());
+                all.retain(|name, _| names.iter().any(|only| only.value == *name));
+            }
+            Some(Chosen::More(servers)) => all.extend(servers.iter().map(of)),
+            None => {}
+        }
+        all
+    }
+
+    fn server(&self, server: &Server) -> ServerSpec {
+        ServerSpec {
             command: server.command.value.clone(),
             args: values(&server.args).collect(),
+            env: server.env.iter().map(|(name, text)| (name.value.clone(), text.value.clone())).collect(),
             timeout: server.timeout,
             start_timeout: server.start_timeout,
             trusted: self.workflow.trusted,
-        };
-        self.workflow.servers.iter().map(|(name, server)| (name.value.clone(), of(server))).collect()
+        }
     }
 
     /// Joins rules: the workflow's first, then the file's, then the agent's own.
@@ -435,14 +451,14 @@ struct Tools<'a> {
     access: Access,
     deny: &'a [String],
     catalog: &'a Catalog,
-    workflow: &'a Workflow,
+    servers: &'a BTreeMap<String, ServerSpec>,
 }
 
 impl Tools<'_> {
     /// Returns their names, sorted: those named, or all; less those that `access` or a bare deny rule forbids.
     fn select(&self, findings: &mut Findings<'_>) -> Vec<String> {
         let known = || self.catalog.tools.keys().map(String::as_str);
-        let served: Vec<String> = self.workflow.servers.iter().map(|(server, _)| ServerSpec::all_of(&server.value)).collect();
+        let served: Vec<String> = self.servers.keys().map(|server| ServerSpec::all_of(server)).collect();
         let mut chosen: BTreeSet<&str> = BTreeSet::new();
         if let Some(tools) = &self.own.tools {
             for tool in tools {
@@ -477,7 +493,7 @@ impl Tools<'_> {
     /// Whether a name is that of a server's tools, all or one; which it has is known when it runs.
     fn is_served(&self, tool: &str) -> bool {
         let of = |server: &str| tool.strip_prefix("mcp__")?.strip_prefix(server)?.strip_prefix("__").filter(|own| !own.is_empty());
-        self.workflow.servers.iter().any(|(server, _)| of(&server.value).is_some())
+        self.servers.keys().any(|server| of(server).is_some())
     }
 
     fn forbidden_by_access(&self, tool: &str) -> bool {

@@ -18,6 +18,7 @@ pub(super) const STEP: Kind = Kind { code: codes::UNKNOWN_STEP, what: "step", ke
 pub(super) const WORKFLOW: Kind = Kind { code: codes::UNKNOWN_WORKFLOW, what: "workflow", keys: &[] };
 pub(super) const AGENT: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent", keys: &["agents"] };
 pub(super) const AGENT_FILE: Kind = Kind { code: codes::UNKNOWN_AGENT, what: "agent file", keys: &[] };
+pub(super) const SERVER: Kind = Kind { code: codes::UNKNOWN_SERVER, what: "server", keys: &["mcp_servers"] };
 pub(super) const SKILL: Kind = Kind { code: codes::UNKNOWN_SKILL, what: "skill", keys: &[] };
 pub(super) const HOOK: Kind = Kind { code: codes::UNKNOWN_HOOK, what: "hook", keys: &[] };
 pub(super) const TOOL: Kind = Kind { code: codes::UNKNOWN_TOOL, what: "tool", keys: &[] };

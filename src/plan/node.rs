@@ -9,7 +9,7 @@ use crate::{
         Verify, Workspace,
     },
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Limits that are always there. `usd` may be open where no price is asked for.
@@ -109,6 +109,8 @@ pub struct ServerSpec {
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
+    /// Environment variables besides those of the agent's commands: templates, which read nothing but secrets.
+    pub env: Vec<(String, String)>,
     /// The longest that one call may take.
     pub timeout: Duration,
     /// The longest until it has told its tools.
@@ -121,6 +123,13 @@ impl ServerSpec {
     /// Returns what stands among an agent's tools for all of a server.
     pub fn all_of(server: &str) -> String {
         format!("mcp__{server}__*")
+    }
+
+    /// Returns what makes it what it is, with what secrets it is given by name; times and trust are no part of that.
+    pub fn made_of(&self, name: &str) -> Value {
+        let mut made_of = vec![json!(name), json!(self.command), json!(self.args)];
+        made_of.extend((!self.env.is_empty()).then(|| json!(self.env)));
+        Value::Array(made_of)
     }
 }
 

@@ -90,6 +90,8 @@ struct Sight {
     steps: bool,
     /// Whether it is a value of the environment, where secrets may go.
     secrets: bool,
+    /// Whether there is nothing else: what a server is given.
+    nothing_else: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -104,9 +106,12 @@ impl<'a> Reader<'a> {
     /// Checks the templates that belong to no step.
     pub(super) fn file(&mut self) {
         let workflow = self.shapes.workflow;
-        let bare = Sight { frame: MAIN, step: None, inside: false, steps: false, secrets: false };
+        let bare = Sight { frame: MAIN, step: None, inside: false, steps: false, secrets: false, nothing_else: false };
         for (_, text) in &workflow.env {
             self.template(text, Use::Text, Sight { secrets: true, ..bare });
+        }
+        for (_, text) in workflow.written_servers().flat_map(|(_, _, server)| &server.env) {
+            self.template(text, Use::Text, Sight { secrets: true, nothing_else: true, ..bare });
         }
         for (_, agent) in &workflow.agents {
             agent.cwd.iter().for_each(|cwd| self.template(cwd, Use::Text, bare));
@@ -119,7 +124,7 @@ impl<'a> Reader<'a> {
     /// Checks the templates of a step; `prompt` is what its agent or its judge is told.
     pub(super) fn step(&mut self, at: At, prompt: Prompt<'_>) {
         let step = self.shapes.frames.step(at);
-        let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false };
+        let outside = Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false, nothing_else: false };
         let inside = Sight { inside: true, ..outside };
         self.held = self.shapes.frames.loops(at.frame).map(|at| self.looks_at(at)).collect();
         if let Some(condition) = &step.condition {
@@ -305,6 +310,10 @@ impl<'a> Reader<'a> {
         }
         let path: Vec<&str> = reading.path.iter().map(String::as_str).collect();
         match path.as_slice() {
+            [name, ..] if sight.nothing_else && *name != "secrets" => {
+                let error = spot.error(codes::UNKNOWN_NAME, format!("a server is given nothing that `{name}` says: the same server serves every step"));
+                self.found.report(error.help("only `secrets.NAME` is read here"));
+            }
             ["inputs", name, rest @ ..] => self.input_reading(name, rest, reading.optional, spot),
             ["run", name, ..] if !RUN.contains(name) => self.found.report(spot.unknown_part("`run`", name, RUN.into_iter())),
             ["inputs" | "run", ..] | [] => {}

@@ -39,6 +39,7 @@ codes! {
     CYCLE = "E040", "steps that wait for each other";
     RESERVED = "E041", "a name that is taken by the language";
     NEED_TWICE = "E042", "a step that needs another one twice, or takes it in twice";
+    UNKNOWN_SERVER = "E043", "no server has this name";
     TEMPLATE = "E050", "a template that does not parse";
     UNKNOWN_NAME = "E051", "a template reads a name that is not in scope";
     UNKNOWN_INPUT = "E052", "a template reads an input that is not declared";

@@ -6,7 +6,7 @@ use super::{
     choices::{OnTimeout, Show, Tie},
     hooks::HOOKS,
     sandbox::SANDBOX,
-    servers::SERVERS,
+    servers::{CHOSEN, SERVERS},
     types::{Access, ConflictThen, InputKind, Join, MergeMode, MergeOrder, On, OnExceed, Parse, Power, RetryOn, WorkspaceKind},
     words::Word as _,
 };
@@ -198,7 +198,7 @@ const TEXT_OR_TEXTS: Shape = Shape::Either(&[Shape::List { of: &Shape::Text, min
 /// A count of at least 1.
 const COUNT: Shape = Shape::Whole { min: 1, max: 1_000_000 };
 const TIMEOUT: Shape = Shape::Duration { zero: false };
-const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text, min: 0 };
+pub(super) const TEMPLATES: Shape = Shape::Map { names: Name::Variable, of: &Shape::Text, min: 0 };
 /// A place of its own, as steps hold steps.
 static A_STEP: Shape = Shape::Object(&STEP);
 const WORKSPACES: Shape = Shape::Either(&[Shape::Object(&WORKSPACE), word(WorkspaceKind::WORDS)]);
@@ -327,7 +327,7 @@ pub(super) static AGENT: Object = Object {
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules."),
         key("skills", TEXTS, "Skills by name."),
         key("hooks", HOOKS, "Hooks: by name, or written out."),
-        later("mcp_servers"),
+        key("mcp_servers", CHOSEN, "Servers besides the file's, by name; or the names of the only ones that it has."),
         key("cwd", Shape::Text, "A folder inside the workspace where it starts: a template."),
         key("sandbox", Shape::Object(&SANDBOX), "What its commands reach besides its workspace, and what must hold them."),
         key("max_turns", COUNT, "Model calls in one session."),

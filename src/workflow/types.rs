@@ -4,7 +4,7 @@ use super::{
     flaws::Flaws,
     hooks::Hooks,
     sandbox::AgentSandbox,
-    servers::Server,
+    servers::{Chosen, Server},
 };
 use crate::{
     event::Wake,
@@ -209,6 +209,8 @@ pub struct Agent {
     pub hooks: Hooks,
     /// Permission rules.
     pub permissions: Permissions,
+    /// What it says of servers; absent, it has those of the file.
+    pub servers: Option<Chosen>,
     /// What its commands reach besides its workspace.
     pub sandbox: Option<Spanned<AgentSandbox>>,
     /// Limits of one session.

@@ -121,3 +121,59 @@ fn a_call_that_was_under_way_when_the_program_died_is_not_made_again() {
     assert_eq!(declared(&records), ["mcp__db__look", "mcp__db__put"]);
     assert!(heard(&bench).matches("put").count() <= 1);
 }
+
+#[test]
+fn an_agent_has_servers_of_its_own_and_only_those_of_the_file_that_it_names() {
+    let bench = bench("access: write");
+    let file = bench.repo().join(".spinney/workflows/one.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let declared_with = |said: &str| {
+        fs::write(&file, text.replace("access: write", &format!("access: write, mcp_servers: {said}"))).unwrap();
+        bench.spinney(&["trust", "--yes"]).code(0);
+        declared(&drive(&bench, Vec::new()).run("one").1)
+    };
+    let own = |name: &str| format!("{{ {name}: {{ command: ./db.sh, args: [\"{}\"] }} }}", bench.path("home").join("own").display());
+    assert_eq!(declared_with(&own("more")), ["mcp__db__look", "mcp__db__put", "mcp__more__look", "mcp__more__put"]);
+    let shown = bench.spinney(&["trust"]).code(0).out;
+    assert!(shown.contains("server more: ./db.sh") && shown.contains("(agent worker)"), "{shown}");
+    assert_eq!(declared_with("[]"), Vec::<String>::new());
+    assert_eq!(declared_with("[db]"), ["mcp__db__look", "mcp__db__put"]);
+    let before = heard(&bench);
+    assert_eq!(declared_with(&own("db")), ["mcp__db__look", "mcp__db__put"]);
+    assert_eq!(heard(&bench), before, "the one of the file is hidden and does not run");
+    let plan = bench.spinney(&["plan", "one"]).code(0).out;
+    assert!(plan.contains("mcp__db__*"), "{plan}");
+}
+
+/// Says what it finds in its environment: in a result, in the description of a tool, and before it dies.
+const TELLER: &str = r#"#!/bin/sh
+say() { printf '%s\n' "$1"; }
+while read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *'"initialize"'*) say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"tools\":{}}}}" ;;
+    *'"tools/list"'*) say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"tools\":[{\"name\":\"tell\",\"description\":\"Knows $KEY.\",\"inputSchema\":{\"type\":\"object\"}}]}}" ;;
+    *'"die"'*) echo "I know $KEY" >&2; exit 3 ;;
+    *'"tell"'*) say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"$PLAIN, ${#KEY} long: $KEY\"}]}}" ;;
+  esac
+done
+"#;
+
+#[test]
+fn a_server_gets_the_secrets_that_its_environment_names_and_nobody_else_does() {
+    let value = "s3cr3t-for-the-server";
+    let workflow = "version: 1\nname: one\nsecrets: [TOKEN]\nmcp_servers:\n  teller: { command: ./teller.sh, env: { KEY: \"{{ secrets.TOKEN }}\", PLAIN: plain } }\nagents:\n  worker: { system: \"You work.\", access: write }\nsteps:\n  work: { agent: worker, prompt: \"Do it.\" }\n";
+    let bench = Bench::new().executable("teller.sh", TELLER).file(".gitignore", ".spinney/\n").commit("server").workflow("one", workflow).env("TOKEN", value);
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let calls = vec![("mcp__teller__tell", json!({})), ("mcp__teller__tell", json!({"how": "die"})), ("Bash", json!({"command": "echo \"[$KEY]\""}))];
+    let records = drive(&bench, calls).run("one").1;
+    let all = results(&records, "work");
+    assert_eq!(all[0].2, format!("plain, {} long: ***TOKEN***", value.len()));
+    assert!(all[1].1 && all[1].2.contains("I know ***TOKEN***"), "{all:?}");
+    assert!(all[2].2.contains("[]"), "a command is not given it: {all:?}");
+    let briefed = serde_json::to_string(&records).unwrap();
+    assert!(briefed.contains("Knows ***TOKEN***") && !briefed.contains(value));
+    for told in [bench.spinney(&["show", &bench.newest().0]), bench.spinney(&["plan", "one"]), bench.spinney(&["trust"])] {
+        assert!(!format!("{}{}", told.out, told.err).contains(value), "{}", told.out);
+    }
+}

@@ -295,7 +295,7 @@ impl Makings<'_> {
             "cwd": agent.cwd.as_ref().map(|text| &text.value),
         });
         if !agent.servers.is_empty() {
-            made_of["servers"] = agent.servers.iter().map(|(name, server)| json!([name, server.command, server.args])).collect();
+            made_of["servers"] = agent.servers.iter().map(|(name, server)| server.made_of(name)).collect();
         }
         if agent.sandbox != SandboxSpec::default() {
             made_of["sandbox"] = json!([agent.sandbox.network.made_of(), agent.sandbox.read, agent.sandbox.write]);

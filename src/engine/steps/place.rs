@@ -317,10 +317,14 @@ pub(super) fn environment(task: &Task, step: &PlannedStep) -> Result<BTreeMap<St
 
 /// Returns the variables that a step asks for; of a name that stands twice the last counts.
 pub(super) fn rendered_env(step: &PlannedStep, scope: &prompts::Scope, secrets: &Secrets) -> Result<Vec<(String, String)>, Failure> {
-    // The one place where a template sees the values of secrets.
-    let values = secrets.values().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
-    let scope = scope.clone().with("secrets", Value::Object(values));
+    let scope = with_secrets(scope, secrets);
     step.env.iter().map(|(name, text)| Ok((name.clone(), rendered(&scope, &format!("env.{name}"), &text.value)?))).collect()
+}
+
+/// Shows templates the values of secrets: only those whose text nobody but a process or a server gets.
+pub(super) fn with_secrets(scope: &prompts::Scope, secrets: &Secrets) -> prompts::Scope {
+    let values = secrets.values().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+    scope.clone().with("secrets", Value::Object(values))
 }
 
 /// Returns the globs that a step may write, each of which was read: nothing runs under one that says nothing.

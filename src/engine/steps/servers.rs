@@ -1,9 +1,11 @@
 //! The servers of a session: started where its agent works, before it is asked anything, and ended with it.
+use super::{place::with_secrets, rendered};
 use crate::{
     agent::{Equipment, Session, Trouble},
     event::{Brief, Failure, FailureKind},
     mcp::{Launch, Offer},
     plan::ServerSpec,
+    prompts::Scope,
     sandbox::{Program, Request},
     tools::{Host, Served},
     workflow::Access,
@@ -75,6 +77,10 @@ async fn begun(name: &str, server: &ServerSpec, equipment: &Equipment, session: 
     let tools = &session.tools;
     let mut env = tools.shell.env.clone();
     env.insert("CLAUDE_PROJECT_DIR".to_owned(), tools.root.display().to_string());
+    let scope = with_secrets(&Scope::new(), &tools.secrets);
+    for (variable, text) in &server.env {
+        env.insert(variable.clone(), rendered(&scope, &format!("mcp_servers.{name}.env.{variable}"), text)?);
+    }
     let program = Program::Exec { program: server.command.as_str().into(), args: server.args.iter().map(Into::into).collect() };
     let request =
         Request { program, cwd: tools.cwd.clone(), env, stdin: Vec::new(), timeout: LONGEST, output_cap: OUTPUT_CAP, confine: tools.shell.confine.clone() };

@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
 
     /// Returns what is known of the workflow's outputs, for whoever calls it.
     pub(in crate::plan) fn outputs(&mut self) -> BTreeMap<String, OutputShape> {
-        let sight = Sight { frame: MAIN, step: None, inside: false, steps: true, secrets: false };
+        let sight = Sight { frame: MAIN, step: None, inside: false, steps: true, secrets: false, nothing_else: false };
         let mut shapes = BTreeMap::new();
         for (name, text) in &self.shapes.workflow.outputs {
             let examined = prompts::examine(text);

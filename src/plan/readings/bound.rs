@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Ok(Shape::Unknown),
         };
         let gives = self.listed(values, text, at);
-        self.look(gives.entry(), Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false }, path)
+        self.look(gives.entry(), Sight { frame: at.frame, step: Some(at.step), inside: false, steps: true, secrets: false, nothing_else: false }, path)
     }
 
     /// Returns what the expression gives that a step takes its items or an axis from.
