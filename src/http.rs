@@ -175,6 +175,14 @@ impl Client {
         self.send(reqwest::Method::GET, request, timeouts).await
     }
 
+    /// Does the same with a DELETE; the request has no body.
+    ///
+    /// # Errors
+    /// As `post`.
+    pub async fn delete(&self, request: &HttpRequest, timeouts: Timeouts) -> Result<HttpResponse, HttpError> {
+        self.send(reqwest::Method::DELETE, request, timeouts).await
+    }
+
     async fn send(&self, method: reqwest::Method, request: &HttpRequest, timeouts: Timeouts) -> Result<HttpResponse, HttpError> {
         let url = reqwest::Url::parse(&request.url).map_err(|_| HttpError::Invalid { host: "(no host)".to_owned() })?;
         let host = url.host_str().unwrap_or("(no host)").to_owned();

@@ -11,7 +11,7 @@ use crate::{
     engine::Project,
     library::{Found, Kind, RootKind},
     source::Source,
-    workflow::Workflow,
+    workflow::{Reach, Workflow},
 };
 use serde_json::{Map, Value};
 use std::{
@@ -146,9 +146,9 @@ fn rule_lines(found: &Found) -> Vec<(&'static str, String)> {
     let opens = workflow.sandboxes().flat_map(|(name, sandbox)| sandbox.opens().into_iter().map(move |opened| format!("{opened} (agent {})", name.value)));
     rules
         .chain(workflow.written_servers().map(|(agent, name, server)| {
-            let args: String = server.args.iter().map(|arg| format!(" {}", arg.value)).collect();
             let whose = agent.map(|agent| format!("  (agent {agent})")).unwrap_or_default();
-            ("runs", line(&format!("server {}: {}{args}{whose}", name.value, server.command.value), COMMAND))
+            let does = if matches!(server.reach, Reach::Program { .. }) { "runs" } else { "reaches" };
+            (does, line(&format!("server {}: {}{whose}", name.value, server.line()), COMMAND))
         }))
         .chain(opens.map(|opened| ("opens", line(&opened, COMMAND))))
         .chain(workflow.written_hooks().filter_map(|events| events.value.as_object()).flat_map(runs))

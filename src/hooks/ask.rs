@@ -125,7 +125,11 @@ impl Ask<'_> {
     }
 
     fn call(&self) -> Map<String, Value> {
-        object(json!({"tool_name": self.tool_name, "tool_input": self.tool_input, "tool_use_id": self.tool_use_id}))
+        let mut fields = object(json!({"tool_name": self.tool_name, "tool_input": self.tool_input, "tool_use_id": self.tool_use_id}));
+        if let Some((server, _)) = self.tool_name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+            fields.insert("mcp_server".to_owned(), json!({"name": server, "source": "workflow"}));
+        }
+        fields
     }
 
     /// Returns the files that the call names.

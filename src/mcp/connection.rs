@@ -2,6 +2,7 @@
 use super::{
     McpError,
     wire::{self, Refusal, Said},
+    with_causes,
 };
 use crate::{
     sandbox::{Dialogue, Output, SandboxError},
@@ -9,7 +10,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use serde_json::{Value, json};
-use std::{collections::HashMap, error::Error, future::Future, path::PathBuf};
+use std::{collections::HashMap, future::Future, path::PathBuf};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::{mpsc, oneshot},
@@ -35,6 +36,7 @@ pub(super) enum Letter {
 pub(super) enum Unanswered {
     Refused(Refusal),
     Ended(String),
+    Away(String),
     Odd(String),
 }
 
@@ -43,6 +45,7 @@ impl Unanswered {
         match self {
             Unanswered::Refused(Refusal { code, message }) => McpError::Refused { server, method: method.to_owned(), code, message },
             Unanswered::Ended(tail) => McpError::Ended { server, tail },
+            Unanswered::Away(why) => McpError::Away { server, why },
             Unanswered::Odd(what) => McpError::Odd { server, what },
         }
     }
@@ -141,14 +144,17 @@ impl Connection {
                     }
                 }
                 Some(Said::Asks(answer)) => self.send(&answer),
-                Some(Said::ToolsChanged) => {
-                    tracing::info!(target: trace::TARGET, "the server `{}` has other tools by now; agents keep those they were told of", self.server);
-                }
+                Some(Said::ToolsChanged) => note_change(&self.server),
                 Some(Said::Other) | None => {}
             }
         }
         if self.unread.len() > LINE_MAX { Err(Unanswered::Odd(format!("a line of it is longer than {LINE_MAX} bytes"))) } else { Ok(()) }
     }
+}
+
+/// Notes that a server has other tools than before.
+pub(super) fn note_change(server: &str) {
+    tracing::info!(target: trace::TARGET, "the server `{server}` has other tools by now; agents keep those they were told of");
 }
 
 /// Says how a process ended: with its own last words, where it had some.
@@ -160,9 +166,6 @@ fn last_words(ended: &Result<Output, SandboxError>) -> String {
             let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(TAIL))..];
             if tail.is_empty() { format!("{:?}", output.exit) } else { tail.to_owned() }
         }
-        Err(error) => {
-            let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source());
-            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-        }
+        Err(error) => with_causes(error),
     }
 }

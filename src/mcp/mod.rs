@@ -1,22 +1,26 @@
 //! Servers of tools that speak the Model Context Protocol, as a client sees them.
 //!
-//! A [`Server`] is a process of `sandbox` and one task that owns its pipes and the requests that are open; a caller's request is a
-//! letter to that task, so that many may be open at the same time. What a caller no longer waits for is told to the server. When the
+//! A [`Server`] is a process of `sandbox` or an address, and one task that owns its pipes or its session and the requests that are open;
+//! a caller's request is a letter to that task, so that many may be open at the same time. What a caller no longer waits for is told to the server. When the
 //! process ends, everybody who waits learns of it, with the end of what it wrote to its standard error. Dropping a server ends it.
 //!
 //! A server is told of one folder, the agent's; it is never lent the model, and nobody answers its questions. Whether a call may be
 //! made is decided elsewhere, and nothing here repeats one.
 mod connection;
+mod remote;
 mod wire;
 
 use crate::{
+    http::{Client, HttpRequest},
     message::ToolSpec,
     sandbox::{Request, Sandbox, SandboxError},
     tasks::Tasks,
 };
 use connection::{Connection, Letter};
+use remote::Remote;
 use serde_json::{Value, json};
 use std::{
+    error::Error,
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -37,12 +41,21 @@ const PAGES_MAX: usize = 100;
 pub struct Launch {
     /// The server's name, which is a part of the names of its tools.
     pub name: String,
-    /// Its process; its input does not count.
-    pub request: Request,
+    /// How it is reached.
+    pub reach: Reach,
     /// The folder that it is told of.
     pub root: PathBuf,
     /// How long it may take until it has told its tools.
     pub start_timeout: Duration,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub enum Reach {
+    /// By its process; the input of the request does not count.
+    Process(Request),
+    /// At an address, with the headers of the request; its body does not count.
+    Address(Client, HttpRequest),
 }
 
 /// A tool that a server offers.
@@ -86,6 +99,14 @@ pub enum McpError {
         /// The end of what it wrote to its standard error, or how it ended.
         tail: String,
     },
+    /// It could not be reached, or its answer broke off.
+    #[error("talk with the server `{server}`: {why}")]
+    Away {
+        /// The server.
+        server: String,
+        /// What went wrong.
+        why: String,
+    },
     /// It did not answer in time.
     #[error("get an answer of the server `{server}` to `{method}` within {} ms", after.as_millis())]
     NoAnswer {
@@ -128,6 +149,11 @@ fn said(tail: &str) -> String {
     if tail.is_empty() { String::new() } else { format!(": {tail}") }
 }
 
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// A server that has told its tools.
 #[derive(Debug)]
 pub struct Server {
@@ -146,13 +172,18 @@ impl Server {
     /// # Errors
     /// Where it does not start, ends, is not understood, or takes longer than it may.
     pub async fn start(sandbox: &Sandbox, launch: Launch, cancel: &CancellationToken) -> Result<Server, McpError> {
-        let Launch { name, request, root, start_timeout } = launch;
+        let Launch { name, reach, root, start_timeout } = launch;
         let end = cancel.child_token();
-        let begun = sandbox.converse(request, end.clone());
-        let (dialogue, process) = begun.map_err(|source| McpError::Start { server: name.clone(), source })?;
         let (letters, inbox) = mpsc::channel(LETTERS_MAX);
         let mut task = Tasks::default();
-        task.spawn(Connection::new(&name, dialogue, root).run(process, inbox), |_panicked| ());
+        match reach {
+            Reach::Process(request) => {
+                let begun = sandbox.converse(request, end.clone());
+                let (dialogue, process) = begun.map_err(|source| McpError::Start { server: name.clone(), source })?;
+                task.spawn(Connection::new(&name, dialogue, root).run(process, inbox), |_panicked| ());
+            }
+            Reach::Address(client, request) => task.spawn(Remote::new(&name, (client, request), root).run(inbox), |_panicked| ()),
+        }
         let mut server = Server { name, letters, count: AtomicU64::new(1), offers: Vec::new(), end: end.drop_guard(), task };
         let greeted = timeout(start_timeout, server.greet(start_timeout, cancel)).await;
         let late = || McpError::NoAnswer { server: server.name.clone(), method: "tools/list".to_owned(), after: start_timeout };
@@ -183,7 +214,7 @@ impl Server {
     }
 
     async fn greet(&self, limit: Duration, cancel: &CancellationToken) -> Result<Vec<Offer>, McpError> {
-        let hello = self.ask("initialize", &wire::hello(), (limit, cancel)).await?;
+        let hello = self.ask(wire::HELLO, &wire::hello(), (limit, cancel)).await?;
         wire::check_hello(&hello).map_err(|what| self.odd(what))?;
         self.tell(Letter::Tell(wire::notification("notifications/initialized", &json!({})))).await?;
         let mut offers = Vec::new();

@@ -42,7 +42,7 @@ fn launch(folder: &Path, script: String) -> Launch {
         output_cap: 4096,
         confine: Confinement::None,
     };
-    Launch { name: "db".to_owned(), request, root: folder.to_owned(), start_timeout: LONG }
+    Launch { name: "db".to_owned(), reach: Reach::Process(request), root: folder.to_owned(), start_timeout: LONG }
 }
 
 async fn started(folder: &Path, more: &str) -> Result<Server, McpError> {
@@ -119,7 +119,8 @@ async fn a_server_that_cannot_be_used_says_why() {
     assert!(endless.to_string().ends_with("more than 100 pages"), "{endless}");
     let sandbox = Sandbox::new(Options::default()).unwrap();
     let mut missing = launch(folder.path(), String::new());
-    missing.request.program = Program::Exec { program: "no-such-server".into(), args: Vec::new() };
+    let Reach::Process(request) = &mut missing.reach else { panic!("it is a process") };
+    request.program = Program::Exec { program: "no-such-server".into(), args: Vec::new() };
     let missing = Server::start(&sandbox, missing, &CancellationToken::new()).await.unwrap_err();
     assert!(missing.to_string().ends_with("find the program `no-such-server`"), "{missing}");
 }

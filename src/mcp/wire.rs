@@ -4,6 +4,8 @@ use crate::message::ToolSpec;
 use serde_json::{Value, json};
 use std::path::Path;
 
+/// The request that begins a conversation.
+pub(super) const HELLO: &str = "initialize";
 /// What is asked for first; servers may answer with an older one.
 pub(super) const VERSION: &str = "2025-11-25";
 /// The versions whose words are known.

@@ -1,6 +1,6 @@
 //! Agents, resolved: what the workflow says, on top of what an agent file says, within what the run allows.
 use super::{
-    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec, ServerSpec,
+    AgentSpec, Catalog, Limits, ModelSpec, NamedBy, RuleFlaws, Rules, SandboxSpec, ServerReach, ServerSpec,
     findings::{AGENT, AGENT_FILE, Findings, HOOK, SERVER, SKILL, TOOL, suggestion},
     limits::{check_asking, check_within},
     matrix::rendered,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     message::ProviderTool,
     source::{Diagnostic, Span, Spanned, codes},
-    workflow::{Access, Agent, Budget, Chosen, OnExceed, Permissions, Power, Server, Step, Text, Workflow},
+    workflow::{Access, Agent, Budget, Chosen, Entries, OnExceed, Permissions, Power, Reach, Server, Step, Text, Workflow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -380,10 +380,12 @@ impl<'a> Agents<'a> {
     }
 
     fn server(&self, server: &Server) -> ServerSpec {
+        let given = |said: &Entries<Spanned<String>>| said.iter().map(|(name, text)| (name.value.clone(), text.value.clone())).collect();
         ServerSpec {
-            command: server.command.value.clone(),
-            args: values(&server.args).collect(),
-            env: server.env.iter().map(|(name, text)| (name.value.clone(), text.value.clone())).collect(),
+            reach: match &server.reach {
+                Reach::Program { command, args, env } => ServerReach::Program { command: command.value.clone(), args: values(args).collect(), env: given(env) },
+                Reach::Address { url, headers } => ServerReach::Address { url: url.value.clone(), headers: given(headers) },
+            },
             timeout: server.timeout,
             start_timeout: server.start_timeout,
             trusted: self.workflow.trusted,

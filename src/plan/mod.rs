@@ -40,7 +40,7 @@ pub use graph::{Edge, Plan};
 pub use matrix::{Combination, MAX_COMBINATIONS, MatrixError, combinations};
 pub use node::{
     AgentSpec, Alias, AliasSaid, CallSpec, JudgeSpec, Limits, LoopSpec, MergeSpec, ModelSpec, NamedBy, OrchestratorSpec, PlannedStep, Rules, SelectSpec,
-    ServerSpec, Work,
+    ServerReach, ServerSpec, Work,
 };
 pub use reads::Reads;
 pub(crate) use sandboxes::KEYS;

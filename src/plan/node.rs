@@ -102,15 +102,32 @@ impl AgentSpec {
     }
 }
 
-/// A program that lends tools.
+/// How a server is reached; its templates read nothing but secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerReach {
+    /// A program is started.
+    Program {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Environment variables besides those of the agent's commands: templates.
+        env: Vec<(String, String)>,
+    },
+    /// It is at an address.
+    Address {
+        /// Where.
+        url: String,
+        /// What each request says besides: templates.
+        headers: Vec<(String, String)>,
+    },
+}
+
+/// A server that lends tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Environment variables besides those of the agent's commands: templates, which read nothing but secrets.
-    pub env: Vec<(String, String)>,
+    /// How it is reached.
+    pub reach: ServerReach,
     /// The longest that one call may take.
     pub timeout: Duration,
     /// The longest until it has told its tools.
@@ -127,9 +144,11 @@ impl ServerSpec {
 
     /// Returns what makes it what it is, with what secrets it is given by name; times and trust are no part of that.
     pub fn made_of(&self, name: &str) -> Value {
-        let mut made_of = vec![json!(name), json!(self.command), json!(self.args)];
-        made_of.extend((!self.env.is_empty()).then(|| json!(self.env)));
-        Value::Array(made_of)
+        match &self.reach {
+            ServerReach::Program { command, args, env } if env.is_empty() => json!([name, command, args]),
+            ServerReach::Program { command, args, env } => json!([name, command, args, env]),
+            ServerReach::Address { url, headers } => json!([name, {"url": url, "headers": headers}]),
+        }
     }
 }
 

@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         for (_, text) in &workflow.env {
             self.template(text, Use::Text, Sight { secrets: true, ..bare });
         }
-        for (_, text) in workflow.written_servers().flat_map(|(_, _, server)| &server.env) {
+        for (_, text) in workflow.written_servers().flat_map(|(_, _, server)| server.given()) {
             self.template(text, Use::Text, Sight { secrets: true, nothing_else: true, ..bare });
         }
         for (_, agent) in &workflow.agents {

@@ -119,7 +119,7 @@ fn told(error: &McpError) -> String {
     let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source());
     let said = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     let unknown = match error {
-        McpError::Ended { .. } | McpError::NoAnswer { .. } | McpError::Cancelled { .. } => {
+        McpError::Ended { .. } | McpError::Away { .. } | McpError::NoAnswer { .. } | McpError::Cancelled { .. } => {
             " It may or may not have done what it was asked: check before you ask again."
         }
         McpError::Start { .. } | McpError::Refused { .. } | McpError::Odd { .. } => "",

@@ -72,12 +72,12 @@ fn workflow(file: &Fields<'_>, found: &mut Found) -> Workflow {
         budget: budget(file),
         models: file.map("models").map(|(name, node)| (name.clone(), model(&Fields::new(source, node, &keys::MODEL)))).collect(),
         defaults: file.object("defaults", &keys::DEFAULTS).map(|fields| defaults(&fields)).unwrap_or_default(),
-        agents: file.map("agents").map(|(name, node)| (name.clone(), agent(&Fields::new(source, node, &keys::AGENT)))).collect(),
+        agents: file.map("agents").map(|(name, node)| (name.clone(), agent(&Fields::new(source, node, &keys::AGENT), found))).collect(),
         orchestrator: file.object("orchestrator", &keys::ORCHESTRATOR).map(|fields| Spanned::new(orchestrator(&fields), fields.span)),
         schemas: file.map("schemas").map(|(name, node)| (name.clone(), Spanned::new(node.value.to_json(), name.span))).collect(),
         hooks: hooks(file),
         permissions: permissions(file),
-        servers: servers(file),
+        servers: servers(file, found),
         skills: file.texts("skills"),
         steps: decode_steps::steps(file, "steps", found),
         outputs: file.templates("outputs"),
@@ -149,7 +149,7 @@ pub(super) fn retry(fields: &Fields<'_>) -> Option<Retry> {
     })
 }
 
-fn agent(fields: &Fields<'_>) -> Agent {
+fn agent(fields: &Fields<'_>, found: &mut Found) -> Agent {
     Agent {
         base: fields.text("use"),
         system: fields.text("system").map(text_or_file),
@@ -162,7 +162,7 @@ fn agent(fields: &Fields<'_>) -> Agent {
         skills: fields.texts("skills"),
         hooks: hooks(fields),
         permissions: permissions(fields),
-        servers: chosen(fields),
+        servers: chosen(fields, found),
         sandbox: sandbox(fields),
         budget: budget(fields),
         max_turns: fields.whole("max_turns"),

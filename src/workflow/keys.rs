@@ -230,7 +230,7 @@ pub(super) static FILE: Object = Object {
         key("schemas", Shape::Map { names: Name::Free, of: &Shape::Schema, min: 0 }, "JSON Schemas by name."),
         key("hooks", HOOKS, "Hooks that hold for the whole workflow: by name, or written out."),
         key("permissions", Shape::Object(&PERMISSIONS), "Permission rules for every agent."),
-        key("mcp_servers", SERVERS, "Programs that lend tools to the agents, by name."),
+        key("mcp_servers", SERVERS, "Servers that lend tools to the agents, by name."),
         key("skills", TEXTS, "Skills that every agent sees, by name."),
         must("steps", steps(1), "The steps."),
         key("outputs", TEMPLATES, "The workflow's result; templates."),

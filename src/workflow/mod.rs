@@ -34,7 +34,7 @@ pub use glob::{Misread, misread};
 pub use hooks::Hooks;
 pub use sandbox::{AgentSandbox, Network, Require};
 pub use schema::json_schema;
-pub use servers::{Chosen, Server};
+pub use servers::{Chosen, Reach, Server};
 pub use stub::{Stub, StubbedNode, StubbedStatus, StubbedStep, StubbedTime};
 pub use types::*;
 

@@ -1,11 +1,11 @@
-//! `mcp_servers`: programs that lend agents tools, as they are written.
+//! `mcp_servers`: servers that lend agents tools, as they are written.
 use super::{
     fields::Fields,
-    keys::{Key, Name, Object, Shape, TEMPLATES, TEXTS, key, must},
+    keys::{Name, Object, Shape, TEMPLATES, TEXTS, key},
     types::{Entries, Workflow},
     yaml::Yaml,
 };
-use crate::source::Spanned;
+use crate::source::{Diagnostic, Found, Spanned, codes};
 use std::time::Duration;
 
 /// How long a call of a server's tool may take where nothing is said.
@@ -16,16 +16,53 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// One of `mcp_servers`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// The program.
-    pub command: Spanned<String>,
-    /// Its arguments.
-    pub args: Vec<Spanned<String>>,
-    /// Environment variables besides those of the agent's commands: templates, which read secrets.
-    pub env: Entries<Spanned<String>>,
+    /// How it is reached.
+    pub reach: Reach,
     /// The longest that one call may take.
     pub timeout: Duration,
     /// The longest until it has told its tools.
     pub start_timeout: Duration,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reach {
+    /// A program is started.
+    Program {
+        /// The program.
+        command: Spanned<String>,
+        /// Its arguments.
+        args: Vec<Spanned<String>>,
+        /// Environment variables besides those of the agent's commands: templates, which read secrets.
+        env: Entries<Spanned<String>>,
+    },
+    /// It is at an address.
+    Address {
+        /// Where.
+        url: Spanned<String>,
+        /// What each request says besides: templates, which read secrets.
+        headers: Entries<Spanned<String>>,
+    },
+}
+
+impl Server {
+    /// Returns its templates, which read secrets.
+    pub fn given(&self) -> &Entries<Spanned<String>> {
+        match &self.reach {
+            Reach::Program { env: given, .. } | Reach::Address { headers: given, .. } => given,
+        }
+    }
+
+    /// Says what a server does to reach it, in one line.
+    pub fn line(&self) -> String {
+        match &self.reach {
+            Reach::Program { command, args, .. } => {
+                let args: String = args.iter().map(|arg| format!(" {}", arg.value)).collect();
+                format!("{}{args}", command.value)
+            }
+            Reach::Address { url, .. } => format!("at {}", url.value),
+        }
+    }
 }
 
 /// What an agent says of servers.
@@ -57,37 +94,65 @@ static SERVER: Object = Object {
     name: "server",
     what: "a server of tools",
     keys: &[
-        must("command", Shape::Text, "The program: a name that is looked for on `PATH`, or a path from where the agent stands."),
+        key("command", Shape::Text, "The program: a name that is looked for on `PATH`, or a path from where the agent stands."),
         key("args", TEXTS, "Its arguments."),
         key("env", TEMPLATES, "Environment variables besides those of the agent's commands; `secrets.NAME` in one reads a secret."),
         key("timeout", Shape::Duration { zero: false }, "The longest that one call may take; absent: two minutes."),
         key("start_timeout", Shape::Duration { zero: false }, "The longest until it has told its tools; absent: 30 s."),
-        later("url"),
-        later("headers"),
+        key("url", Shape::Text, "In the place of `command`: where it is, by `http` or `https`."),
+        key("headers", HEADERS, "What each request to `url` says besides; `secrets.NAME` in one reads a secret."),
     ],
     others: None,
 };
 
-const fn later(name: &'static str) -> Key {
-    Key { name, shape: Shape::Later, required: false, doc: "", instead: None }
-}
+/// Names of headers to templates.
+const HEADERS: Shape = Shape::Map { names: Name::Free, of: &Shape::Text, min: 0 };
 
 /// Reads the key `mcp_servers`.
-pub(super) fn servers(fields: &Fields<'_>) -> Entries<Server> {
-    let one = |(name, node)| {
-        let said = Fields::new(fields.source, node, &SERVER);
-        let (command, args, env) = (said.text("command"), said.texts("args"), said.templates("env"));
-        let duration = |key, otherwise| said.duration(key).map_or(otherwise, |duration| duration.value);
-        let (timeout, start_timeout) = (duration("timeout", TIMEOUT), duration("start_timeout", START_TIMEOUT));
-        Some((Spanned::clone(name), Server { command: command?, args, env, timeout, start_timeout }))
+pub(super) fn servers(fields: &Fields<'_>, found: &mut Found) -> Entries<Server> {
+    fields.map("mcp_servers").filter_map(|(name, node)| Some((name.clone(), server(name, &Fields::new(fields.source, node, &SERVER), found)?))).collect()
+}
+
+fn server(name: &Spanned<String>, said: &Fields<'_>, found: &mut Found) -> Option<Server> {
+    let program = (said.text("command"), said.texts("args"), said.templates("env"));
+    let address = (said.text("url"), said.templates("headers"));
+    let duration = |key, otherwise| said.duration(key).map_or(otherwise, |duration| duration.value);
+    let (timeout, start_timeout) = (duration("timeout", TIMEOUT), duration("start_timeout", START_TIMEOUT));
+    let keys: &[&'static str] = if said.entry("url").is_some() { &["command", "args", "env"] } else { &["headers"] };
+    for key in keys {
+        if let Some(entry) = said.entry(key) {
+            let (is, other) =
+                if *key == "headers" { ("a program", "it has `env`") } else { ("at a `url`", "it has `headers`, or `command` in the place of `url`") };
+            let message = format!("a server that is {is} has no key `{key}`");
+            found.report(Diagnostic::error(codes::UNKNOWN_KEY, said.source, entry.key.span, message).label("unknown key").help(other));
+        }
+    }
+    let reach = match (program, address) {
+        (_, (Some(url), headers)) => Reach::Address { url, headers },
+        ((Some(command), args, env), _) => Reach::Program { command, args, env },
+        ((None, ..), (None, _)) => {
+            if said.entry("command").or(said.entry("url")).is_none() {
+                let message = "a server of tools needs the key `command` or `url`";
+                found.report(
+                    Diagnostic::error(codes::MISSING_KEY, said.source, name.span, message)
+                        .help("`command` is a program that is started, `url` where a server is"),
+                );
+            }
+            return None;
+        }
     };
-    fields.map("mcp_servers").filter_map(one).collect()
+    if let Reach::Address { url, .. } = &reach
+        && !["http://", "https://"].iter().any(|scheme| url.value.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+    {
+        found.report(Diagnostic::error(codes::UNKNOWN_WORD, said.source, url.span, "a server is reached by `http://` or `https://`"));
+    }
+    Some(Server { reach, timeout, start_timeout })
 }
 
 /// Reads what an agent says of servers.
-pub(super) fn chosen(fields: &Fields<'_>) -> Option<Chosen> {
+pub(super) fn chosen(fields: &Fields<'_>, found: &mut Found) -> Option<Chosen> {
     Some(match &fields.node("mcp_servers")?.value {
         Yaml::List(_) => Chosen::Only(fields.texts("mcp_servers")),
-        _ => Chosen::More(servers(fields)),
+        _ => Chosen::More(servers(fields, found)),
     })
 }

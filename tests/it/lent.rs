@@ -20,6 +20,7 @@ while read -r line; do
     *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
     *'"tools/list"'*) answer '{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"at":{"type":"string"}},"required":["at"]},"annotations":{"readOnlyHint":true}},{"name":"put","inputSchema":{"type":"object"}}]}' ;;
     *'"at":"die"'*) echo 'out of cheese' >&2; exit 3 ;;
+    *'"at":"hang"'*) ;;
     *'"at":"much"'*) text "$(head -c 300000 /dev/zero | tr '\0' x)" ;;
     *'"at":"wrong"'*) answer '{"content":[{"type":"text","text":"no such row"}],"isError":true}' ;;
     *'"look"'*) echo look >> "$heard"; text 'row 42' ;;
@@ -123,19 +124,63 @@ fn a_call_that_was_under_way_when_the_program_died_is_not_made_again() {
 }
 
 #[test]
+fn a_reading_call_that_was_under_way_when_the_program_died_is_made_again() {
+    let bench = bench("access: read");
+    let drive = drive(&bench, vec![("mcp__db__look", json!({"at": "a"}))]);
+    drive.run_until("one", |record| matches!(&record.event, Event::ToolStarted { .. }));
+    let records = drive.resume("one").1;
+    let all = results(&records, "work");
+    assert_eq!((all[0].1, all[0].2), (false, "row 42"), "{all:?}");
+    assert_eq!(declared(&records), ["mcp__db__look"]);
+}
+
+#[test]
+fn a_server_that_hangs_is_told_and_the_run_goes_on() {
+    let bench = bench("access: read");
+    let file = bench.repo().join(".spinney/workflows/one.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("command: ./db.sh", "timeout: 1s, command: ./db.sh")).unwrap();
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let records = drive(&bench, vec![("mcp__db__look", json!({"at": "hang"})), ("mcp__db__look", json!({"at": "a"}))]).run("one").1;
+    let all = results(&records, "work");
+    assert!(all[0].1 && all[0].2.contains("within 1000 ms") && all[0].2.contains("may or may not have done"), "{all:?}");
+    assert_eq!((all[1].1, all[1].2), (false, "row 42"), "the server is the same: {all:?}");
+    assert_eq!(heard(&bench).matches("begun /").count(), 1);
+    assert_eq!(outcome(&records, "work")["succeeded"]["output"], "done");
+}
+
+#[test]
+fn hooks_stand_before_and_after_the_tools_of_servers_and_are_told_whose_they_are() {
+    let hooks = r#"access: write, hooks: {
+      PreToolUse: [{ matcher: "mcp__db__p.*", hooks: [{ type: command, command: "cat > $HOME/before; echo nothing is put here >&2; exit 2" }] }],
+      PostToolUse: [{ matcher: mcp__db__look, hooks: [{ type: command, command: "cat > $HOME/after" }] }] }"#;
+    let bench = bench(hooks);
+    let records = drive(&bench, vec![("mcp__db__put", json!({})), ("mcp__db__look", json!({"at": "a"}))]).run("one").1;
+    let all = results(&records, "work");
+    assert!(all[0].1 && all[0].2.contains("nothing is put here"), "{all:?}");
+    assert_eq!((all[1].1, all[1].2), (false, "row 42"));
+    assert!(!heard(&bench).contains("put"));
+    for name in ["before", "after"] {
+        let told: Value = serde_json::from_slice(&fs::read(bench.path("home").join(name)).unwrap()).unwrap();
+        assert_eq!(told["mcp_server"], json!({"name": "db", "source": "workflow"}), "{told}");
+    }
+    let told: Value = serde_json::from_slice(&fs::read(bench.path("home").join("after")).unwrap()).unwrap();
+    assert_eq!(told["tool_response"]["content"][0]["text"], "row 42", "{told}");
+}
+
+#[test]
 fn an_agent_has_servers_of_its_own_and_only_those_of_the_file_that_it_names() {
     let bench = bench("access: write");
     let file = bench.repo().join(".spinney/workflows/one.yaml");
     let text = fs::read_to_string(&file).unwrap();
     let declared_with = |said: &str| {
         fs::write(&file, text.replace("access: write", &format!("access: write, mcp_servers: {said}"))).unwrap();
-        bench.spinney(&["trust", "--yes"]).code(0);
+        let shown = bench.spinney(&["trust", "--yes"]).code(0).out;
+        assert!(!said.starts_with('{') || (shown.contains(": ./db.sh") && shown.contains("(agent worker)")), "{shown}");
         declared(&drive(&bench, Vec::new()).run("one").1)
     };
     let own = |name: &str| format!("{{ {name}: {{ command: ./db.sh, args: [\"{}\"] }} }}", bench.path("home").join("own").display());
     assert_eq!(declared_with(&own("more")), ["mcp__db__look", "mcp__db__put", "mcp__more__look", "mcp__more__put"]);
-    let shown = bench.spinney(&["trust"]).code(0).out;
-    assert!(shown.contains("server more: ./db.sh") && shown.contains("(agent worker)"), "{shown}");
     assert_eq!(declared_with("[]"), Vec::<String>::new());
     assert_eq!(declared_with("[db]"), ["mcp__db__look", "mcp__db__put"]);
     let before = heard(&bench);
@@ -176,4 +221,27 @@ fn a_server_gets_the_secrets_that_its_environment_names_and_nobody_else_does() {
     for told in [bench.spinney(&["show", &bench.newest().0]), bench.spinney(&["plan", "one"]), bench.spinney(&["trust"])] {
         assert!(!format!("{}{}", told.out, told.err).contains(value), "{}", told.out);
     }
+}
+
+#[test]
+fn a_sub_agent_has_its_own_servers_and_who_starts_it_need_have_none() {
+    let bench = bench("access: read");
+    let file = bench.repo().join(".spinney/workflows/one.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let chief = "agents:\n  chief: { system: \"You lead.\", tools: [Agent] }\n";
+    fs::write(&file, text.replace("agents:\n", chief).replace("agent: worker", "agent: chief")).unwrap();
+    bench.spinney(&["trust", "--yes"]).code(0);
+    let drive = bench.drive(|sent, _| match (sent.node == "work", sent.turn()) {
+        (true, 0) => Line::call("Agent", json!({"description": "look", "prompt": "Look.", "subagent_type": "worker"})),
+        (true, _) => Line::say("done"),
+        (false, 0) => Line::call("mcp__db__look", json!({"at": "a"})),
+        (false, _) => Line::say(if sent.last().contains("row 42") { "It is row 42." } else { "I cannot tell." }),
+    });
+    let records = drive.run("one").1;
+    let all = results(&records, "work");
+    assert!(!all[0].1 && all[0].2.contains("It is row 42."), "{all:?}");
+    let tools: Vec<Vec<String>> = drive.sent().iter().map(|sent| sent.tools.iter().filter(|name| name.starts_with("mcp__")).cloned().collect()).collect();
+    assert_eq!(tools[0], Vec::<String>::new());
+    assert_eq!(tools[1], ["mcp__db__look"]);
+    assert_eq!(heard(&bench).matches("begun /").count(), 1);
 }

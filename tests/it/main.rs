@@ -46,6 +46,7 @@ mod lost;
 mod network;
 mod people;
 mod plan_command;
+mod reached;
 mod real;
 mod recovery;
 mod reference;

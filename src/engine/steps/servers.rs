@@ -3,11 +3,12 @@ use super::{place::with_secrets, rendered};
 use crate::{
     agent::{Equipment, Session, Trouble},
     event::{Brief, Failure, FailureKind},
-    mcp::{Launch, Offer},
-    plan::ServerSpec,
+    http::{Client, HttpRequest},
+    mcp::{Launch, Offer, Reach},
+    plan::{ServerReach, ServerSpec},
     prompts::Scope,
     sandbox::{Program, Request},
-    tools::{Host, Served},
+    tools::{Host, Served, ToolContext},
     workflow::Access,
 };
 use std::{sync::Arc, time::Duration};
@@ -75,22 +76,40 @@ async fn begun(name: &str, server: &ServerSpec, equipment: &Equipment, session: 
         coming.clone().await?;
     }
     let tools = &session.tools;
-    let mut env = tools.shell.env.clone();
-    env.insert("CLAUDE_PROJECT_DIR".to_owned(), tools.root.display().to_string());
-    let scope = with_secrets(&Scope::new(), &tools.secrets);
-    for (variable, text) in &server.env {
-        env.insert(variable.clone(), rendered(&scope, &format!("mcp_servers.{name}.env.{variable}"), text)?);
-    }
-    let program = Program::Exec { program: server.command.as_str().into(), args: server.args.iter().map(Into::into).collect() };
-    let request =
-        Request { program, cwd: tools.cwd.clone(), env, stdin: Vec::new(), timeout: LONGEST, output_cap: OUTPUT_CAP, confine: tools.shell.confine.clone() };
-    let launch = Launch { name: name.to_owned(), request, root: tools.root.clone(), start_timeout: server.start_timeout };
+    let launch = Launch { name: name.to_owned(), reach: reach(name, server, tools)?, root: tools.root.clone(), start_timeout: server.start_timeout };
     match Host::start(equipment.sandbox.clone(), (launch, server.timeout), tools.cancel.clone()).await {
         Ok(host) => Ok(host),
         Err(_) if tools.cancel.is_cancelled() => Err(Trouble::Interrupted),
         Err(error) => {
             let failure = Failure::of(FailureKind::Environment, &error);
-            Err(failure.hint("run its command by hand where the agent works; `plan` shows the sandbox it runs in").into())
+            let hint = match &server.reach {
+                ServerReach::Program { .. } => "run its command by hand where the agent works; `plan` shows the sandbox it runs in",
+                ServerReach::Address { .. } => "see whether its `url` is right and its `headers` are what it asks for",
+            };
+            Err(failure.hint(hint).into())
+        }
+    }
+}
+
+/// Makes what a server is reached with, the values of secrets among it: nobody but the server gets them.
+fn reach(name: &str, server: &ServerSpec, tools: &ToolContext) -> Result<Reach, Trouble> {
+    let scope = with_secrets(&Scope::new(), &tools.secrets);
+    let given = |key: &str, said: &[(String, String)]| -> Result<Vec<(String, String)>, Failure> {
+        said.iter().map(|(of, text)| Ok((of.clone(), rendered(&scope, &format!("mcp_servers.{name}.{key}.{of}"), text)?))).collect()
+    };
+    match &server.reach {
+        ServerReach::Program { command, args, env: own } => {
+            let mut env = tools.shell.env.clone();
+            env.insert("CLAUDE_PROJECT_DIR".to_owned(), tools.root.display().to_string());
+            env.extend(given("env", own)?);
+            let program = Program::Exec { program: command.as_str().into(), args: args.iter().map(Into::into).collect() };
+            let (cwd, confine) = (tools.cwd.clone(), tools.shell.confine.clone());
+            Ok(Reach::Process(Request { program, cwd, env, stdin: Vec::new(), timeout: LONGEST, output_cap: OUTPUT_CAP, confine }))
+        }
+        ServerReach::Address { url, headers } => {
+            let headers = given("headers", headers)?.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+            let client = Client::new().map_err(|error| Failure::of(FailureKind::Environment, &error))?;
+            Ok(Reach::Address(client, HttpRequest { url: url.clone(), headers, body: Vec::new() }))
         }
     }
 }
