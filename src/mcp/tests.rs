@@ -128,7 +128,7 @@ async fn a_server_that_cannot_be_used_says_why() {
 #[tokio::test]
 async fn a_server_ends_when_it_is_dropped_and_with_all_that_it_has_started() {
     let folder = tempfile::tempdir().unwrap();
-    let more = r#"    *'"initialize"'*) (trap "echo ended >> heard" TERM; while :; do sleep 0.05; done) & answer '{"protocolVersion":"2025-11-25","capabilities":{}}' ;;"#;
+    let more = r#"    *'"initialize"'*) (trap "echo ended >> heard" TERM; echo set >> heard; while :; do sleep 0.05; done) & until grep -q set heard; do :; done; answer '{"protocolVersion":"2025-11-25","capabilities":{}}' ;;"#;
     let server = started(folder.path(), more).await.unwrap();
     assert!(server.offers().is_empty());
     drop(server);
