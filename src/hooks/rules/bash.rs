@@ -1,68 +1,19 @@
 //! Rules about shell commands.
 use super::{
     Permissions, Rule, RuleContext, RuleVerdict, asked_by, critical, expand, meets_field,
-    paths::{self, Place},
+    paths::{self, Looks, PathRule, Place},
     pattern::{Glyph, Meet, Pattern},
-    protected,
+    programs, protected,
     rule::What,
     survey::{Survey, glyphs, shown},
     wrappers,
 };
 use crate::tools::shell::{self, Part, Redirect, RedirectKind, Script, Simple, Unparsable, Word};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// Programs whose arguments are files that they read, sorted.
-const READERS: &[&str] = &[
-    ".",
-    "awk",
-    "base64",
-    "bat",
-    "cat",
-    "cmp",
-    "cp",
-    "cut",
-    "diff",
-    "egrep",
-    "fgrep",
-    "file",
-    "fold",
-    "grep",
-    "gzip",
-    "head",
-    "hexdump",
-    "less",
-    "ln",
-    "more",
-    "mv",
-    "nl",
-    "od",
-    "paste",
-    "rev",
-    "rg",
-    "scp",
-    "sed",
-    "sha256sum",
-    "sort",
-    "source",
-    "split",
-    "strings",
-    "tac",
-    "tail",
-    "tar",
-    "tee",
-    "uniq",
-    "vi",
-    "vim",
-    "wc",
-    "xxd",
-    "zip",
-];
-/// Programs whose arguments are files that they write or remove, sorted.
-const WRITERS: &[&str] =
-    &["chmod", "chown", "cp", "dd", "install", "ln", "mkdir", "mv", "patch", "rm", "rmdir", "rsync", "sed", "shred", "tee", "touch", "truncate", "unlink"];
-/// Of those, the programs that write to their last argument only.
-const INTO_THE_LAST: &[&str] = &["cp", "install", "ln", "rsync"];
+use std::{
+    cell::LazyCell,
+    path::{Path, PathBuf},
+};
 
 /// Variables that may be set before an allowed command, sorted.
 const SAFE_VARIABLES: &[&str] = &[
@@ -148,38 +99,66 @@ impl Look<'_> {
         if met == Meet::No && (self.parsed.is_err() || !self.survey.doubts.is_empty()) { Meet::Maybe } else { met }
     }
 
-    /// A rule about paths meets the files that redirects and known programs name.
+    /// A rule about paths meets the files that redirects and known programs name, and those in folders that they go through. What is
+    /// only known when it runs may be any file of the workspace: where there is one that the rule is about, that is asked about.
     fn meets_path(&self, rule: &Rule) -> Meet {
         let What::Path(path) = &rule.what else { return Meet::No };
         if self.parsed.is_err() {
             return Meet::Maybe;
         }
         let froms = self.folders();
-        let touched = |word: &str| froms.iter().flat_map(|from| expand::files(word, from)).any(|file| path.touches(&Place::of(&file, self.cx.cwd), self.cx));
-        let (reads, edits, moves) = (rule.is_about("Read"), rule.is_about("Edit"), rule.is_about("Cd"));
-        for redirect in &self.survey.redirects {
-            let meant = if is_output(redirect) { edits } else { reads && redirect.kind == RedirectKind::Read };
-            if meant && expand::texts(&redirect.target, self.cx).iter().any(|target| touched(target)) {
-                return Meet::Yes;
+        let touches = |word: &str| froms.iter().flat_map(|from| expand::files(word, from)).any(|file| path.touches(&Place::of(&file, self.cx.cwd), self.cx));
+        let is_there = LazyCell::new(|| path.within(&paths::followed(self.cx.root), Looks::Everything, self.cx) != Meet::No);
+        let touched = |word: &Word| -> Meet {
+            match self.texts(word) {
+                None if *is_there => Meet::Maybe,
+                Some(texts) if texts.iter().flat_map(|text| programs::named_files(text)).any(|file| touches(&file)) => Meet::Yes,
+                None | Some(_) => Meet::No,
             }
-        }
-        let named = |run: &super::survey::Run| -> bool {
-            let Some(name) = run.words.first().and_then(super::survey::base_name) else { return false };
-            let name = name.as_str();
-            let files = match name {
-                "cd" | "pushd" => return moves && run.words[1..].iter().flat_map(|word| expand::texts(word, self.cx)).any(|word| touched(&word)),
-                // A rule that forbids reading forbids writing as well, so its arguments all count.
-                _ if reads && (READERS.binary_search(&name).is_ok() || WRITERS.contains(&name)) => &run.words[1..],
-                _ if edits && WRITERS.contains(&name) => written(name, &run.words[1..]),
-                _ => return false,
-            };
-            files.iter().flat_map(|word| named_files(word, self.cx)).any(|word| touched(&word))
         };
-        match (self.survey.runs.iter().any(named), self.survey.doubts.is_empty()) {
-            (true, _) => Meet::Yes,
-            (false, false) => Meet::Maybe,
-            (false, true) => Meet::No,
-        }
+        let (reads, edits, moves) = (rule.is_about("Read"), rule.is_about("Edit"), rule.is_about("Cd"));
+        let redirects = self.survey.redirects.iter().filter(|redirect| if is_output(redirect) { edits } else { reads && redirect.kind == RedirectKind::Read });
+        let by_redirects = redirects.map(|redirect| touched(&redirect.target)).max().unwrap_or(Meet::No);
+        let by = |run: &super::survey::Run| -> Meet {
+            let Some(name) = run.words.first().and_then(super::survey::base_name) else { return Meet::No };
+            if moves && matches!(name.as_str(), "cd" | "pushd") {
+                let names = run.words[1..].iter().filter_map(|word| self.texts(word)).flatten();
+                return if names.into_iter().any(|name| touches(&name)) { Meet::Yes } else { Meet::No };
+            }
+            let uses = programs::uses(&name, &run.words[1..], |word| self.texts(word));
+            // A rule that forbids reading forbids writing as well, so what is written counts too.
+            let files = uses.reads.iter().filter(|_| reads).chain(uses.writes.iter().filter(|_| reads || edits));
+            let named = files.map(|word| touched(word)).max().unwrap_or(Meet::No);
+            match uses.through.filter(|_| reads && named != Meet::Yes) {
+                Some((looks, folders)) => named.max(self.goes_through(path, (looks, &folders), &froms)),
+                None => named,
+            }
+        };
+        let met = self.survey.runs.iter().map(by).max().unwrap_or(Meet::No).max(by_redirects);
+        if met == Meet::No && !self.survey.doubts.is_empty() { Meet::Maybe } else { met }
+    }
+
+    /// Returns whether a program that goes through folders comes upon a file that a rule is about.
+    fn goes_through(&self, path: &PathRule, (looks, folders): (Looks, &[&Word]), froms: &[PathBuf]) -> Meet {
+        let named: Vec<PathBuf> = match folders {
+            [] => froms.to_vec(),
+            words => {
+                let texts = words.iter().filter_map(|word| self.texts(word)).flatten();
+                texts.flat_map(|text| froms.iter().flat_map(|from| expand::files(&text, from)).collect::<Vec<_>>()).collect()
+            }
+        };
+        let meets = |folder: &PathBuf| {
+            let any = Place::of(&folder.join(super::ANY_FILE), self.cx.cwd);
+            if path.touches(&any, self.cx) { Meet::Yes } else { path.within(&paths::followed(folder), looks, self.cx) }
+        };
+        named.iter().filter(|folder| folder.is_dir()).map(meets).max().unwrap_or(Meet::No)
+    }
+
+    /// Returns the texts that a word may become, with what the script assigns put in; `None` where one is only known when it runs.
+    fn texts(&self, word: &Word) -> Option<Vec<String>> {
+        let words = expand::with_values(word, &self.survey.assigned);
+        let texts: Vec<Vec<String>> = words.iter().map(|word| expand::texts(word, self.cx)).collect();
+        texts.iter().all(|texts| !texts.is_empty()).then(|| texts.concat())
     }
 
     /// Returns every folder from which a relative path may be meant: where the agent stands, and wherever a `cd` leads.
@@ -212,8 +191,9 @@ impl Look<'_> {
         removal.or_else(|| self.survey.redirects.iter().filter(|redirect| is_output(redirect)).find_map(|redirect| self.output(redirect, permissions))).or_else(
             || {
                 self.survey.runs.iter().find_map(|run| {
-                    let name = run.words.first().and_then(super::survey::base_name).filter(|name| WRITERS.contains(&name.as_str()))?;
-                    let files = written(&name, &run.words[1..]).iter().flat_map(|word| named_files(word, cx));
+                    let name = run.words.first().and_then(super::survey::base_name).filter(|name| programs::writes(name))?;
+                    let texts = programs::written(&name, &run.words[1..]).iter().flat_map(|word| expand::texts(word, cx));
+                    let files = texts.flat_map(|text| programs::named_files(&text));
                     files.map(|file| Place::of(Path::new(&file), cx.cwd)).find(|place| paths::is_protected(place, cx)).map(|place| protected(&place))
                 })
             },
@@ -365,25 +345,4 @@ fn is_output(redirect: &Redirect) -> bool {
 
 fn is_nowhere(target: &str) -> bool {
     matches!(target, "/dev/null" | "/dev/stdout" | "/dev/stderr")
-}
-
-/// Returns the arguments that a program writes to.
-fn written<'a>(name: &str, arguments: &'a [Word]) -> &'a [Word] {
-    let into_folder = arguments.iter().any(|word| word.literal().is_some_and(|text| text.starts_with("-t") || text.starts_with("--target")));
-    if INTO_THE_LAST.contains(&name) && !into_folder { &arguments[arguments.len().saturating_sub(1)..] } else { arguments }
-}
-
-/// Returns the files that an argument may name: itself, and what stands after `=` or an option's letter.
-fn named_files(word: &Word, cx: &RuleContext<'_>) -> Vec<String> {
-    let mut files = Vec::new();
-    for text in expand::texts(word, cx) {
-        if let Some((_, value)) = text.split_once('=') {
-            files.push(value.to_owned());
-        }
-        match text.strip_prefix('-') {
-            Some(option) => files.extend(option.get(1..).filter(|rest| !rest.is_empty()).map(str::to_owned)),
-            None => files.push(text),
-        }
-    }
-    files
 }

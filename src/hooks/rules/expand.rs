@@ -3,6 +3,7 @@ use super::RuleContext;
 use crate::tools::shell::{Part, Word};
 use globset::GlobBuilder;
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -31,6 +32,26 @@ pub(super) fn texts(word: &Word, cx: &RuleContext<'_>) -> Vec<String> {
     done
 }
 
+/// Returns the words that a word may be, with what a script assigns to its variables put in; those that are not known stay.
+pub(super) fn with_values(word: &Word, assigned: &BTreeMap<String, Option<Vec<Word>>>) -> Vec<Word> {
+    let mut words = vec![Word { parts: Vec::new() }];
+    for part in &word.parts {
+        let values = match part {
+            Part::Variable { name, .. } => {
+                assigned.get(name).and_then(Option::as_ref).filter(|values| !values.is_empty() && words.len() * values.len() <= MAX_TEXTS)
+            }
+            _ => None,
+        };
+        words = match values {
+            Some(values) => {
+                words.iter().flat_map(|word| values.iter().map(|value| Word { parts: [word.parts.clone(), value.parts.clone()].concat() })).collect()
+            }
+            None => words.into_iter().map(|word| Word { parts: [word.parts, vec![part.clone()]].concat() }).collect(),
+        };
+    }
+    words
+}
+
 /// Returns the one text that a word becomes, globs kept.
 pub(super) fn only_text(word: &Word, cx: &RuleContext<'_>) -> Option<String> {
     text(word, cx).filter(|_| !word.has_brace())
@@ -43,6 +64,10 @@ fn text(word: &Word, cx: &RuleContext<'_>) -> Option<String> {
             Part::Bare(text) if at == 0 && (text == "~" || text.starts_with("~/")) => {
                 path.push_str(&cx.home?.to_string_lossy());
                 path.push_str(&text[1..]);
+            }
+            Part::Bare(text) if at == 0 && (text == "~+" || text.starts_with("~+/")) => {
+                path.push_str(&cx.cwd.to_string_lossy());
+                path.push_str(&text[2..]);
             }
             Part::Bare(text) if at == 0 && text.starts_with('~') => return None,
             Part::Bare(text) | Part::Quoted(text) => path.push_str(text),

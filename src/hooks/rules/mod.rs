@@ -13,6 +13,7 @@ mod critical;
 mod expand;
 mod paths;
 mod pattern;
+mod programs;
 mod rule;
 mod survey;
 mod wrappers;

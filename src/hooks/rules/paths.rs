@@ -1,6 +1,9 @@
 //! Rules about paths: gitignore patterns with an anchor, links followed, and paths that no rule may approve.
-use super::{RuleContext, rule::List};
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use super::{RuleContext, pattern::Meet, rule::List};
+use ignore::{
+    WalkBuilder,
+    gitignore::{Gitignore, GitignoreBuilder},
+};
 use std::{
     ffi::OsStr,
     path::{Component, Path, PathBuf},
@@ -8,6 +11,20 @@ use std::{
 
 /// As many links to nowhere are followed, one from another.
 const MAX_DANGLING: usize = 16;
+
+/// As many files and folders are looked at below one folder.
+const MAX_BELOW: usize = 10_000;
+
+/// What a program looks at that goes through a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// All of it.
+    Everything,
+    /// What git does not ignore.
+    Unignored,
+    /// What is neither ignored nor hidden.
+    Plain,
+}
 
 /// A pattern and where it is anchored.
 #[derive(Debug, Clone)]
@@ -91,6 +108,32 @@ impl PathRule {
         bases.iter().flat_map(|base| [base.clone(), followed(base)]).any(|base| place.both().iter().any(|path| self.meets(path, &base)))
     }
 
+    /// Returns whether the rule forbids or asks about a file below a folder that is there. What is hidden or ignored counts where a
+    /// program looks at it.
+    pub(super) fn within(&self, folder: &Path, looks: Looks, cx: &RuleContext<'_>) -> Meet {
+        let mut bases = self.bases(cx);
+        if self.base == Base::Here {
+            bases.push(cx.root.to_owned());
+        }
+        let bases: Vec<PathBuf> = bases.iter().flat_map(|base| [base.clone(), followed(base)]).collect();
+        let mut walk = WalkBuilder::new(folder);
+        walk.standard_filters(false).follow_links(false).filter_entry(|entry| entry.file_name() != ".git");
+        match looks {
+            Looks::Everything => {}
+            Looks::Unignored => drop(walk.git_ignore(true).git_exclude(true).git_global(true).parents(true)),
+            Looks::Plain => drop(walk.standard_filters(true)),
+        }
+        for (count, entry) in walk.build().flatten().enumerate() {
+            if count >= MAX_BELOW {
+                return Meet::Maybe;
+            }
+            if bases.iter().any(|base| self.meets(entry.path(), base)) {
+                return Meet::Yes;
+            }
+        }
+        Meet::No
+    }
+
     /// Returns whether the rule allows a place: by name and in truth.
     pub(super) fn permits(&self, place: &Place, cx: &RuleContext<'_>) -> bool {
         let bases: Vec<PathBuf> = self.bases(cx).iter().flat_map(|base| [base.clone(), followed(base)]).collect();
@@ -148,7 +191,7 @@ fn tidied(path: &Path) -> PathBuf {
 }
 
 /// Follows every link of an absolute path as far as it exists; the rest is added as it is.
-fn followed(path: &Path) -> PathBuf {
+pub(super) fn followed(path: &Path) -> PathBuf {
     followed_within(path, MAX_DANGLING)
 }
 

@@ -6,7 +6,7 @@
 //! What other interpreters and programs start (`python -c`, `make`, a script file) is out of its sight.
 use super::{pattern::Glyph, wrappers};
 use crate::tools::shell::{self, Part, Redirect, RedirectKind, Script, Simple, Word};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How deep code may stand in code.
 const MAX_NESTING: usize = 6;
@@ -55,6 +55,8 @@ pub(super) struct Survey {
     /// Every file that is read or written by redirects, and every simple command as written.
     pub(super) redirects: Vec<Redirect>,
     pub(super) sources: Vec<String>,
+    /// What is assigned to variables anywhere in it; nothing where that is not known.
+    pub(super) assigned: BTreeMap<String, Option<Vec<Word>>>,
     /// Why more may be started than is listed.
     pub(super) doubts: BTreeSet<String>,
     /// How many characters were looked at.
@@ -83,6 +85,7 @@ impl Survey {
         for simple in every {
             self.sources.push(simple.text.clone());
             self.redirects.extend(simple.redirects.iter().cloned());
+            self.assigns(simple);
             for assignment in &simple.assignments {
                 self.assignment(&assignment.name, assignment.value.literal(), depth);
             }
@@ -95,13 +98,42 @@ impl Survey {
         }
     }
 
+    /// Notes what variables may hold.
+    fn assigns(&mut self, simple: &Simple) {
+        let mut note = |name: &str, values: Option<&[Word]>| match (self.assigned.entry(name.to_owned()).or_insert(Some(Vec::new())), values) {
+            (Some(known), Some(values)) => known.extend(values.iter().cloned()),
+            (known, _) => *known = None,
+        };
+        for assignment in &simple.assignments {
+            // What is appended to is not looked at.
+            let is_whole = !simple.text.contains("+=");
+            note(&assignment.name, is_whole.then_some(std::slice::from_ref(&assignment.value)));
+        }
+        let names: Vec<Option<String>> = simple.words.iter().map(Word::literal).collect();
+        match names.first().and_then(Option::as_deref) {
+            Some("for") if names.get(2).and_then(Option::as_deref) == Some("in") => {
+                if let Some(Some(name)) = names.get(1) {
+                    note(name, Some(&simple.words[3..]));
+                }
+            }
+            // Whatever else a builtin may assign to.
+            _ if evaluates(simple) || matches!(names.first(), Some(Some(name)) if matches!(name.as_str(), "for" | "select" | "printf")) => {
+                for text in names.iter().skip(1).flatten() {
+                    note(text.split('=').next().unwrap_or(text), None);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Some variables hold code.
     fn assignment(&mut self, name: &str, value: Option<String>, depth: usize) {
         if RUN_BY_SHELLS.contains(&name) {
             self.doubt(format!("shells run what `{name}` says"));
         } else if RUN_BY_PROGRAMS.iter().any(|start| name.starts_with(start)) {
             match value {
-                Some(value) => self.nested(&value, depth),
+                // A command of git's configuration begins with `!`.
+                Some(value) => self.nested(value.trim_start().trim_start_matches('!'), depth),
                 None => self.doubt(format!("programs run what `{name}` says")),
             }
         }
@@ -177,8 +209,50 @@ impl Survey {
             "hash" | "enable" if arguments.iter().any(|word| word.literal().is_none_or(|text| text.starts_with('-'))) => {
                 self.doubt(format!("`{name}` changes what a name means"));
             }
+            "git" => self.git(arguments, depth),
             _ if wrappers::is_shell(name) => self.shell(name, arguments, redirects, depth),
             _ => {}
+        }
+    }
+
+    /// Git runs what its configuration says: for this call by `-c`, for later ones by `config`.
+    fn git(&mut self, arguments: &[Word], depth: usize) {
+        let literal = |at: usize| arguments.get(at).map(Word::literal);
+        for at in 0..arguments.len() {
+            match literal(at).flatten().as_deref() {
+                Some("-c") => match literal(at + 1) {
+                    Some(Some(setting)) => {
+                        let (key, value) = setting.split_once('=').unwrap_or((&setting, ""));
+                        self.setting(key, value, depth);
+                    }
+                    _ => self.doubt("`git -c` sets what is not known"),
+                },
+                Some(text) if text.starts_with("--config-env") => self.doubt("`git --config-env` sets what is not known"),
+                Some("config") => {
+                    let said: Vec<Option<String>> = arguments[at + 1..].iter().map(Word::literal).collect();
+                    for pair in said.windows(2) {
+                        match pair {
+                            [Some(key), Some(value)] => self.setting(key, value, depth),
+                            [Some(key), None] if is_run_by_git(key) => self.doubt("`git config` sets what is not known"),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn setting(&mut self, key: &str, value: &str, depth: usize) {
+        if let Some(command) = value.trim_start().strip_prefix('!') {
+            self.nested(command, depth);
+        } else if key.to_ascii_lowercase().starts_with("alias.") {
+            self.nested(&format!("git {value}"), depth);
+        } else if is_run_by_git(key) {
+            if matches!(key.to_ascii_lowercase().as_str(), "core.hookspath" | "init.templatedir") {
+                self.doubt(format!("git runs what it finds at `{key}`"));
+            }
+            self.nested(value, depth);
         }
     }
 
@@ -186,8 +260,11 @@ impl Survey {
     fn shell(&mut self, name: &str, arguments: &[Word], redirects: &[Redirect], depth: usize) {
         let (mut reads, mut takes_text, mut at) = (false, false, 0);
         while let Some(text) = arguments.get(at).map(|word| word.literal().unwrap_or_else(|| "?".to_owned())) {
-            let is_option = text.len() > 1 && text.starts_with(['-', '+']);
-            if !is_option {
+            if text == "-" || text == "--" {
+                at += 1;
+                break;
+            }
+            if !text.starts_with(['-', '+']) {
                 break;
             }
             if !text.starts_with("--") {
@@ -198,9 +275,9 @@ impl Survey {
             if text == "--version" || text == "--help" {
                 return;
             }
-            // The value of these stands in the next word.
-            let has_value = text.ends_with(['o', 'O']) && !text.starts_with("--") || matches!(text.as_str(), "--rcfile" | "--init-file");
-            at += 1 + usize::from(has_value);
+            // The value of these stands in the next word, wherever the letter stands in its cluster.
+            let of_letters = if text.starts_with("--") { 0 } else { text.matches(['o', 'O']).count() };
+            at += 1 + of_letters + usize::from(matches!(text.as_str(), "--rcfile" | "--init-file"));
         }
         if arguments.iter().flat_map(|word| &word.parts).any(|part| matches!(part, Part::Process(_))) {
             self.doubt(format!("`{name}` may run what it reads, which is not known"));
@@ -277,6 +354,29 @@ impl Survey {
             Err(error) => self.doubt(error.to_string()),
         }
     }
+}
+
+/// Returns whether git runs what a setting holds.
+fn is_run_by_git(key: &str) -> bool {
+    const WHOLE: &[&str] = &[
+        "core.alternaterefscommand",
+        "core.askpass",
+        "core.editor",
+        "core.fsmonitor",
+        "core.gitproxy",
+        "core.hookspath",
+        "core.pager",
+        "core.sshcommand",
+        "credential.helper",
+        "gpg.program",
+        "init.templatedir",
+        "interactive.difffilter",
+        "sequence.editor",
+        "uploadpack.packobjectshook",
+    ];
+    const LAST: &[&str] = &["clean", "cmd", "command", "driver", "external", "helper", "process", "program", "receivepack", "smudge", "textconv", "uploadpack"];
+    let key = key.to_ascii_lowercase();
+    WHOLE.contains(&key.as_str()) || key.starts_with("pager.") || key.rsplit_once('.').is_some_and(|(_, last)| LAST.contains(&last))
 }
 
 /// Returns the last part of a command's path, where it is known.

@@ -15,6 +15,8 @@ mod read_only;
 mod words;
 
 pub use read_only::is_read_only;
+#[cfg(test)]
+pub(crate) use read_only::programs as read_only_programs;
 
 /// Longest command that is read; from the permission rules' own limit.
 pub const LENGTH_MAX: usize = 10_000;

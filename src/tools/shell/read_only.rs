@@ -42,6 +42,16 @@ const PLAIN: &[&str] = &[
     "whoami",
 ];
 
+/// Programs that read unless they are told otherwise.
+#[cfg(test)]
+const TOLD: &[&str] = &["command", "date", "file", "find", "git", "printf", "rg", "sort", "tree", "uniq"];
+
+/// Returns the names of all programs that a command may start which only reads.
+#[cfg(test)]
+pub(crate) fn programs() -> impl Iterator<Item = &'static str> {
+    PLAIN.iter().chain(TOLD).copied()
+}
+
 /// Subcommands of git that read, as long as no option of [`GIT_REFUSED`] is given.
 const GIT_READS: &[&str] = &["blame", "cat-file", "diff", "grep", "log", "ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "show", "status"];
 
