@@ -83,7 +83,7 @@ impl Block {
 
     /// Makes a text block; empty text becomes `(empty)`.
     pub fn text(text: &str) -> Block {
-        let text = if text.trim().is_empty() { "(empty)" } else { text };
+        let text = if text.is_empty() { "(empty)" } else { text };
         Block { raw: Raw::of(&json!({"type": "text", "text": text})), view: View::Text(text.to_owned()) }
     }
 
